@@ -1,0 +1,175 @@
+"""Targets: the GPU architectures that a kernel is compiled for, and their chips' limits.
+
+Imports only `base.errors`. Limits are those of the CUDA C++ Programming Guide, "Compute
+Capabilities"; SM counts are those of the chip a target is named after.
+
+    >>> target("sm_90a").shared_bytes
+    232448
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tilewright.base.errors import TargetError
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A GPU architecture, with the limits that a launch on it must keep.
+
+    `capability` is ten times the compute capability (90 for 9.0); `suffix` is "a" for
+    architecture-specific, "f" for family-specific instructions, else empty. Sizes are in
+    bytes; `shared_bytes` is the opt-in limit of one CTA.
+    """
+
+    capability: int
+    suffix: str
+    chip: str
+    multiprocessors: int
+    shared_bytes: int
+    shared_bytes_per_multiprocessor: int
+    threads_per_multiprocessor: int
+    ctas_per_multiprocessor: int
+    tensor_memory_columns: int = 0
+    registers: int = 65536
+
+    @property
+    def arch(self) -> str:
+        """Spell the target as the tools do, such as `sm_100a`."""
+        return f"sm_{self.capability}{self.suffix}"
+
+    def __str__(self) -> str:
+        return self.arch
+
+
+_KIB = 1024
+# capability: chip, SMs, opt-in shared KiB, shared KiB per SM, threads per SM, CTAs per SM, TMEM
+_CHIPS: dict[int, tuple[str, int, int, int, int, int, int]] = {
+    75: ("T4", 40, 64, 64, 1024, 16, 0),
+    80: ("A100", 108, 163, 164, 2048, 32, 0),
+    86: ("A40", 84, 99, 100, 1536, 16, 0),
+    87: ("Orin", 16, 163, 164, 1536, 16, 0),
+    89: ("L40S", 142, 99, 100, 1536, 24, 0),
+    90: ("H100", 132, 227, 228, 2048, 32, 0),
+    100: ("B200", 148, 227, 228, 2048, 32, 512),
+    103: ("B300", 160, 227, 228, 2048, 32, 512),
+    110: ("Thor", 20, 227, 228, 1536, 24, 512),
+    120: ("RTX PRO 6000", 188, 99, 100, 1536, 24, 0),
+    121: ("GB10", 48, 99, 100, 1536, 24, 0),
+}
+_SUFFIXES = {90: ("", "a"), **{c: ("", "a", "f") for c in (100, 103, 110, 120, 121)}}
+_ARCH = re.compile(r"sm_(\d+)([af]?)$")
+
+# The order in which a program that only asks for "cuda" is given a target without a GPU.
+DEFAULT_ORDER = ("sm_100a", "sm_90a", "sm_120a", "sm_89", "sm_80")
+
+# The tags of other tools that programs in the field use.
+_TAGS = {
+    "nvidia/nvidia-a100": "sm_80",
+    "nvidia/nvidia-h100": "sm_90a",
+    "nvidia/nvidia-h200": "sm_90a",
+    "nvidia/nvidia-b200": "sm_100a",
+}
+
+
+@cache
+def target(name: str) -> Target:
+    """Look a target up by its name, such as `sm_90a`.
+
+    Raises `TargetError` if there is none, naming those there are.
+    """
+    match = _ARCH.match(_TAGS.get(name, name))
+    if match is not None and int(match[1]) in _CHIPS:
+        capability, suffix = int(match[1]), match[2]
+        if suffix in _SUFFIXES.get(capability, ("",)):
+            chip, sms, shared, shared_sm, threads, ctas, columns = _CHIPS[capability]
+            return Target(
+                capability,
+                suffix,
+                chip,
+                sms,
+                shared * _KIB,
+                shared_sm * _KIB,
+                threads,
+                ctas,
+                columns,
+            )
+    raise TargetError(
+        f"there is no target {name!r}",
+        code="unknown-target",
+        expected="one of " + ", ".join(known_targets()),
+    )
+
+
+def known_targets() -> tuple[str, ...]:
+    """List the names of all targets, oldest first."""
+    return tuple(f"sm_{c}{suffix}" for c in _CHIPS for suffix in _SUFFIXES.get(c, ("",)))
+
+
+def requested_arch(request: str | Target | Mapping[str, Any] | None) -> str | None:
+    """Read the architecture out of what a program gave as its target.
+
+    Programs give a name (`sm_90a`), `"cuda"`, a tag, or a mapping with `kind` and `arch`.
+    `None` means that any target will do. Raises `TargetError` for anything else.
+    """
+    match request:
+        case None | "cuda":
+            return None
+        case Target():
+            return request.arch
+        case str():
+            return target(request.split(" ")[0].removeprefix("cuda:")).arch
+        case {"arch": str(arch)}:
+            return target(arch).arch
+        case {"kind": "cuda"}:
+            return None
+    raise TargetError(
+        f"cannot read a target out of {request!r}",
+        code="unknown-target",
+        expected='a name such as "sm_100a", "cuda", or {"kind": "cuda", "arch": "sm_100a"}',
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """The targets that have an instruction, as the PTX ISA's "Target ISA Notes" state them.
+
+    Either every target from capability `since` on, or, for architecture-specific features, the
+    targets named in `arches`; `families` are the capabilities whose `f` targets, and those of
+    the same family that follow, have it too.
+    """
+
+    since: int = 0
+    arches: tuple[str, ...] = ()
+    families: tuple[int, ...] = ()
+
+    def __contains__(self, where: Target) -> bool:
+        if not self.arches and not self.families:
+            return where.capability >= self.since
+        if where.arch in self.arches:
+            return True
+        same_family = any(
+            where.capability // 10 == family // 10 and where.capability >= family
+            for family in self.families
+        )
+        return bool(where.suffix) and same_family
+
+    def __str__(self) -> str:
+        if not self.arches and not self.families:
+            return f"sm_{self.since} or later"
+        return ", ".join((*self.arches, *(f"sm_{family}f and its family" for family in self.families)))
+
+
+def since(capability: int) -> Availability:
+    """State that every target from that capability on has an instruction."""
+    return Availability(since=capability)
+
+
+def only(*arches: str, families: tuple[int, ...] = ()) -> Availability:
+    """State that just these architecture-specific targets have an instruction."""
+    return Availability(arches=arches, families=families)

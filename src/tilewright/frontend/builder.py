@@ -1,0 +1,187 @@
+"""What a kernel is written into while its source is read: blocks, names, and where we are.
+
+May import `base` and `ir`. Functions of the dialect act on the builder that is current; only the
+reader makes one current. Outside a kernel there is none.
+
+    >>> with builder.activate(), builder.block() as body:
+    ...     current().emit(Break())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import FrontendError, TilewrightError
+from tilewright.base.locations import Location
+from tilewright.ir.expressions import Expr, Load, Read, SpecialRegister, Var
+from tilewright.ir.statements import Bind, Block, Declare, Stmt
+from tilewright.ir.types import ScalarType, Type
+
+_current: ContextVar[Builder | None] = ContextVar("tilewright_builder", default=None)
+
+# Names that printed programs use themselves.
+_RESERVED = ("T",)
+_CLOCKS = ("clock", "clock64", "globaltimer")
+
+
+@dataclass
+class Builder:
+    """The state of one reading of one function.
+
+    `where` is the place of the code that is being read, `arguments` the places of the arguments
+    of the call that is being made, by position or keyword. `cells` are the names of mutable
+    cells; `hint` is the name that the value of the current expression is about to get.
+    """
+
+    blocks: list[list[Stmt]] = field(default_factory=list[list[Stmt]])
+    names: set[str] = field(default_factory=lambda: set(_RESERVED))
+    cells: set[str] = field(default_factory=set[str])
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    where: Location | None = None
+    arguments: dict[int | str, Location] = field(default_factory=dict[int | str, Location])
+    hint: str | None = None
+    caller: Any = None
+
+    @contextmanager
+    def activate(self) -> Iterator[Builder]:
+        """Make this builder the one that functions of the dialect act on."""
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+
+    @contextmanager
+    def block(self) -> Iterator[list[Stmt]]:
+        """Open a block: statements go into it until it is closed."""
+        opened: list[Stmt] = []
+        self.blocks.append(opened)
+        try:
+            yield opened
+        finally:
+            self.blocks.pop()
+
+    def emit(self, statement: Stmt) -> None:
+        """Add a statement to the innermost block."""
+        self.blocks[-1].append(statement)
+
+    def fresh(self, name: str) -> str:
+        """Claim a name: the one wished for, or it with a number where it is taken."""
+        chosen, number = name, 0
+        while chosen in self.names:
+            number += 1
+            chosen = f"{name}_{number}"
+        self.names.add(chosen)
+        return chosen
+
+    def variable(self, name: str, type: Type) -> Var:
+        """Make a variable of a name that is not taken."""
+        return Var(self.fresh(name), type, location=self.where)
+
+    def bind(self, name: str, value: Expr) -> Var:
+        """Bind a value to a new name."""
+        var = self.variable(name, value.type)
+        self.emit(Bind(var, value, location=self.where))
+        return var
+
+    def declare(self, name: str, dtype: DType, value: Expr | None = None) -> Var:
+        """Declare a mutable cell."""
+        var = self.variable(name, ScalarType(dtype))
+        self.cells.add(var.name)
+        self.emit(Declare(var, value, location=self.where))
+        return var
+
+    def result(self, name: str, dtype: DType) -> Var:
+        """Declare a cell that one instruction writes and that then stays as it is."""
+        var = self.declare(self.hint or name, dtype)
+        self.hint = None
+        self.cells.discard(var.name)
+        return var
+
+    def reads_state(self, value: Expr) -> bool:
+        """Tell whether a later evaluation of an expression may give another value."""
+        match value:
+            case Var():
+                return value.name in self.cells
+            case Load() | Read():
+                return True
+            case SpecialRegister():
+                return value.name in _CLOCKS
+            case _:
+                return any(self.reads_state(child) for child in children(value))
+
+    def argument(self, key: int | str) -> Location | None:
+        """Give the place of an argument of the call that is being made."""
+        return self.arguments.get(key, self.where)
+
+
+def children(value: Expr) -> Iterator[Expr]:
+    """List the expressions directly inside an expression."""
+    for each in fields(value):  # type: ignore[arg-type]
+        inner = getattr(value, each.name)
+        if isinstance(inner, Expr):
+            yield inner
+        elif isinstance(inner, tuple):
+            yield from (item for item in inner if isinstance(item, Expr))
+
+
+def active() -> Builder | None:
+    """Give the current builder, or `None` outside a kernel."""
+    return _current.get()
+
+
+def current() -> Builder:
+    """Give the current builder.
+
+    Raises `FrontendError` (`bad-call`) outside a kernel.
+    """
+    builder = _current.get()
+    if builder is None:
+        raise FrontendError(
+            "this function of the dialect has a meaning only inside a kernel",
+            code="bad-call",
+            hint="call it from a function under @T.function, @T.jit or @T.inline",
+        )
+    return builder
+
+
+def here() -> Location | None:
+    """Give the place of the code that is being read."""
+    builder = _current.get()
+    return None if builder is None else builder.where
+
+
+def argument_place(key: int | str) -> Location | None:
+    """Give the place of an argument of the call that is being made."""
+    builder = _current.get()
+    return None if builder is None else builder.argument(key)
+
+
+def placed(error: TilewrightError, location: Location | None) -> TilewrightError:
+    """Give an error a location, if it has none."""
+    if error.location is not None or location is None:
+        return error
+    return type(error)(
+        error.message,
+        code=error.code,
+        location=location,
+        expected=error.expected,
+        found=error.found,
+        hint=error.hint,
+        notes=error.notes,
+    )
+
+
+def as_block(statements: list[Stmt]) -> Block:
+    """Close a block."""
+    return tuple(statements)
+
+
+def inlined(location: Location | None, at: Location | None) -> Location | None:
+    """Note the call through which a place was reached."""
+    return location if location is None or at is None else replace(location, inlined_at=at)

@@ -1,0 +1,320 @@
+"""The machine that instructions act on: values of a warp, memories, barriers, agents.
+
+May import `base`. Declarations state what an instruction means by these operations only; `sim`
+implements them twice, in NumPy (eager, the readable reference) and as LLVM code (native).
+
+Meaning is written over `Lanes`: one value per lane of a warp, or one for all (uniform).
+
+    def add(m: Machine, form: Form, a: Lanes, b: Lanes) -> Lanes:
+        return a + b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.base.dtypes import BOOL, UINT32, DType, dtype
+from tilewright.base.spaces import Space
+from tilewright.isa.declaration import Form, Fragment
+
+WARP = 32
+
+
+class Lanes:
+    """A value of each lane, or one value of all: `width` is the number of lanes, 0 if uniform.
+
+    `value` belongs to the machine: a NumPy array or scalar, or the name of an LLVM value.
+    Operators take Python numbers as constants of the other side's type. Operands of two
+    integer types take the wider; integers wrap; a shift at or beyond the width gives 0 (the
+    sign, for a signed right shift), as PTX defines. There is no truth value: use `m.select`.
+    """
+
+    __slots__ = ("dtype", "machine", "value", "width")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, machine: Machine, dtype: DType, value: Any, width: int) -> None:
+        self.machine = machine
+        self.dtype = dtype
+        self.value = value
+        self.width = width
+
+    def __bool__(self) -> bool:
+        raise TypeError("lanes have no truth value: use machine.select or machine.when")
+
+    def _binary(self, op: str, other: Lanes | int | float, swap: bool = False) -> Lanes:
+        lifted = self.machine.lift(other, self.dtype)
+        return self.machine.binary(op, *((lifted, self) if swap else (self, lifted)))
+
+    def __add__(self, other: Lanes | int | float) -> Lanes:
+        return self._binary("add", other)
+
+    def __radd__(self, other: Lanes | int | float) -> Lanes:
+        return self._binary("add", other, swap=True)
+
+    def __sub__(self, other: Lanes | int | float) -> Lanes:
+        return self._binary("sub", other)
+
+    def __rsub__(self, other: Lanes | int | float) -> Lanes:
+        return self._binary("sub", other, swap=True)
+
+    def __mul__(self, other: Lanes | int | float) -> Lanes:
+        return self._binary("mul", other)
+
+    def __rmul__(self, other: Lanes | int | float) -> Lanes:
+        return self._binary("mul", other, swap=True)
+
+    def __truediv__(self, other: Lanes | float) -> Lanes:
+        return self._binary("div", other)
+
+    def __and__(self, other: Lanes | int) -> Lanes:
+        return self._binary("and", other)
+
+    def __or__(self, other: Lanes | int) -> Lanes:
+        return self._binary("or", other)
+
+    def __xor__(self, other: Lanes | int) -> Lanes:
+        return self._binary("xor", other)
+
+    def __lshift__(self, other: Lanes | int) -> Lanes:
+        return self._binary("shl", other)
+
+    def __rshift__(self, other: Lanes | int) -> Lanes:
+        return self._binary("shr", other)
+
+    def __invert__(self) -> Lanes:
+        return self.machine.unary("invert", self)
+
+    def __neg__(self) -> Lanes:
+        return self.machine.unary("neg", self)
+
+    def __eq__(self, other: Lanes | int | float) -> Lanes:  # type: ignore[override]
+        return self._binary("eq", other)
+
+    def __ne__(self, other: Lanes | int | float) -> Lanes:  # type: ignore[override]
+        return self._binary("ne", other)
+
+    def __lt__(self, other: Lanes | int | float) -> Lanes:
+        return self._binary("lt", other)
+
+    def __le__(self, other: Lanes | int | float) -> Lanes:
+        return self._binary("le", other)
+
+    def __gt__(self, other: Lanes | int | float) -> Lanes:
+        return self._binary("gt", other)
+
+    def __ge__(self, other: Lanes | int | float) -> Lanes:
+        return self._binary("ge", other)
+
+
+class Machine(Protocol):
+    """What an instruction may do.
+
+    Addresses are the chip's numbers (uint32 in shared memory, uint64 in global memory).
+    Memory operations act for the active lanes only, check bounds and alignment, and report a
+    located fault. A uniform address stands for one access of the whole warp.
+    """
+
+    # ---- values
+
+    def constant(self, value: int | float | bool, dtype: DType) -> Lanes:
+        """Give a uniform constant."""
+        ...
+
+    def lift(self, value: Lanes | int | float, dtype: DType) -> Lanes:
+        """Make a constant of a Python number; lanes pass unchanged."""
+        ...
+
+    def lane_id(self) -> Lanes:
+        """Give each lane its number, uint32."""
+        ...
+
+    def special(self, name: str) -> Lanes:
+        """Read a special register by its PTX name without the percent sign, such as `tid.x`."""
+        ...
+
+    def active(self) -> Lanes:
+        """Give the set of active lanes as a uniform uint32, lane 0 in bit 0."""
+        ...
+
+    def binary(self, op: str, left: Lanes, right: Lanes) -> Lanes:
+        """Apply an operation of the IR (`ir.expressions.Binary`), by its name there."""
+        ...
+
+    def unary(self, op: str, operand: Lanes) -> Lanes:
+        """Apply "neg", "invert" or "not"."""
+        ...
+
+    def intrinsic(self, name: str, *operands: Lanes) -> Lanes:
+        """Apply a pure function by its name in the IR: "fma", "sqrt", "popcount", "min", …"""
+        ...
+
+    def select(self, condition: Lanes, true: Lanes, false: Lanes) -> Lanes:
+        """Choose lane by lane; both sides have one type."""
+        ...
+
+    def cast(self, value: Lanes, dtype: DType) -> Lanes:
+        """Convert values as `ir.expressions.Cast` does."""
+        ...
+
+    def bitcast(self, value: Lanes, dtype: DType) -> Lanes:
+        """Take the same bits as another type of the same width."""
+        ...
+
+    # ---- across lanes
+
+    def gather(self, registers: Sequence[Lanes], which: np.ndarray, lane: np.ndarray) -> Lanes:
+        """Collect a register: lane l gets lane `lane[l]` of `registers[which[l]]` (static maps)."""
+        ...
+
+    def shuffle(self, value: Lanes, lane: Lanes) -> Lanes:
+        """Give each lane the value of the lane that it names (taken modulo 32)."""
+        ...
+
+    def ballot(self, predicate: Lanes) -> Lanes:
+        """Collect a predicate of the active lanes into a uniform uint32."""
+        ...
+
+    def elect(self, members: Lanes) -> Lanes:
+        """Choose a lane out of a uniform, non-empty set of lanes: its number, uniformly.
+
+        The lowest, unless the schedule is one that chooses at random.
+        """
+        ...
+
+    def first(self, value: Lanes) -> Lanes:
+        """Give the value of the lowest active lane, uniformly."""
+        ...
+
+    def each_lane(
+        self, body: Callable[..., Sequence[Lanes] | None], *operands: Lanes
+    ) -> list[Lanes]:
+        """Run `body` on scalars for one active lane after another, in ascending order.
+
+        Uniform operands are passed as they are. Scalars that the body returns are collected
+        into lanes; inactive lanes get 0.
+        """
+        ...
+
+    def when(self, condition: Lanes, body: Callable[[], None]) -> None:
+        """Run `body` if a uniform condition holds."""
+        ...
+
+    # ---- memory
+
+    def load(
+        self, space: Space, address: Lanes, dtype: DType, count: int = 1, *, lanes: int = WARP
+    ) -> list[Lanes]:
+        """Load `count` consecutive elements in each active lane below `lanes`.
+
+        The address must be aligned to the whole access, count × element size.
+        """
+        ...
+
+    def store(
+        self, space: Space, address: Lanes, values: Sequence[Lanes], *, lanes: int = WARP
+    ) -> None:
+        """Store consecutive elements in each active lane below `lanes`."""
+        ...
+
+    def load_matrix(
+        self,
+        space: Space,
+        address: Lanes,
+        dtype: DType,
+        count: int,
+        which: np.ndarray,
+        lane: np.ndarray,
+    ) -> list[Lanes]:
+        """Load a row of `count` elements per lane, and deal the elements out over the warp.
+
+        Output register r of lane l is element `which[r, l]` of the row at the address that
+        lane `lane[r, l]` supplies. Only rows that are named are accessed.
+        """
+        ...
+
+    def store_matrix(
+        self,
+        space: Space,
+        address: Lanes,
+        registers: Sequence[Lanes],
+        which: np.ndarray,
+        lane: np.ndarray,
+    ) -> None:
+        """Store a row per address: element e of the row of lane l is register `which[l, e]` of
+        lane `lane[l, e]`. Rows beyond the maps' first axis are not stored."""
+        ...
+
+    def copy(
+        self, to: Space, target: Lanes, source_space: Space, source: Lanes, size: Lanes
+    ) -> None:
+        """Copy a run of bytes between memories; all operands are uniform."""
+        ...
+
+    # ---- block primitives
+
+    def product(
+        self,
+        a: Sequence[Lanes],
+        b: Sequence[Lanes],
+        c: Sequence[Lanes],
+        fragments: tuple[Fragment, Fragment, Fragment],
+        types: tuple[DType, DType, DType],
+    ) -> list[Lanes]:
+        """Multiply warp fragments: D = A·B + C, with A as m × k, B as n × k, C as m × n.
+
+        Registers hold packed elements as the fragments say. With `fast` numerics each output
+        is a float32 FMA chain in ascending k from C.
+        """
+        ...
+
+    # ---- barriers of the CTA, agents, faults
+
+    def barrier_state(self, barrier: Lanes, field: str) -> Lanes:
+        """Read a field of a named barrier, uint32; all uniform, all zero at the start.
+
+        "arrived" and "expected" (threads, rounded up to warps), "generation" (the number of
+        times it completed), "reducing" and "reduced" (votes of `bar.red`, see `barriers`).
+        """
+        ...
+
+    def set_barrier_state(self, barrier: Lanes, field: str, value: Lanes) -> None:
+        """Write a field of a named barrier; uniform."""
+        ...
+
+    def issue(self, form: Form, operands: Sequence[Lanes], barrier: Lanes | None = None) -> None:
+        """Hand an asynchronous operation to the form's agent.
+
+        Operands are scalars, as given to the declaration's `lands` when it lands; `barrier`
+        is the shared address of the mbarrier that its completion is seen through.
+        """
+        ...
+
+    def require(self, condition: Lanes, code: str, message: str) -> None:
+        """Report a located fault of that code unless the condition holds in every active lane."""
+        ...
+
+    def trap(self) -> None:
+        """End the launch with a fault of the code `trap`."""
+        ...
+
+
+def uint32(machine: Machine, value: int) -> Lanes:
+    """Give a uniform uint32 constant."""
+    return machine.constant(value, UINT32)
+
+
+def always(machine: Machine) -> Lanes:
+    """Give the condition that holds in every lane."""
+    return machine.constant(True, BOOL)
+
+
+def packed(machine: Machine, value: Lanes, element: str) -> list[Lanes]:
+    """Split a register into the elements packed in it, lowest bits first."""
+    kind = dtype(element)
+    bits = dtype(f"uint{kind.bits}")
+    whole = machine.bitcast(value, dtype(f"uint{value.dtype.bits}"))
+    pieces = range(0, whole.dtype.bits, kind.bits)
+    return [machine.bitcast(machine.cast(whole >> shift, bits), kind) for shift in pieces]

@@ -1,0 +1,225 @@
+"""Where an element of a view lies: the chain of a view's maps, from coordinates to storage.
+
+May import `base`, `layout` and `ir`. The maps are evaluated over whatever stands for a
+coordinate: IR expressions (to emit an address), NumPy arrays (to prove facts by enumeration),
+or a start with an array of constants (`analysis.separation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from tilewright.base.errors import CompilerBug, FrontendError
+from tilewright.ir.expressions import (
+    Expr,
+    Permute,
+    Reinterpret,
+    Relayout,
+    Reshape,
+    Subview,
+    Var,
+    as_constant,
+)
+from tilewright.ir.types import TensorType
+from tilewright.layout import default_layout
+from tilewright.layout.split import flatten, split_digits
+
+Valued = Callable[[Expr], Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of an element: `sum(value * bytes)` bytes into the storage that `root` names.
+
+    `axes` are the values along the other axes of the layout, such as lanes.
+    """
+
+    root: Var
+    terms: tuple[tuple[Any, int], ...]
+    axes: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def tensor_type(view: Expr) -> TensorType:
+    """Give the type of an expression that is a tensor."""
+    assert isinstance(view.type, TensorType), view
+    return view.type
+
+
+def static_shape(shape: Sequence[Expr]) -> tuple[int, ...] | None:
+    """Give the extents of a shape, or `None` if one of them is not constant."""
+    extents = [as_constant(extent) for extent in shape]
+    return tuple(map(int, extents)) if all(isinstance(e, int) for e in extents) else None  # type: ignore[arg-type]
+
+
+def root_of(view: Expr) -> Var:
+    """Find the buffer that a view is taken of."""
+    while not isinstance(view, Var):
+        view = _source(view)
+    return view
+
+
+def laid_out_by(view: Expr) -> TensorType:
+    """Find the type whose layout places a view's elements: of a `Relayout`, or of the buffer."""
+    while not isinstance(view, Var | Relayout):
+        view = _source(view)
+    return tensor_type(view)
+
+
+def storage_bytes(kind: TensorType) -> int:
+    """Count the bytes that a buffer takes, of one thread for registers.
+
+    Raises `FrontendError` (not-constant) for a shape that is not constant.
+    """
+    extents = static_shape(kind.shape)
+    if extents is None:
+        raise FrontendError("the shape of a buffer must be constant", code="not-constant")
+    cells = prod(extents) if kind.layout is None else kind.layout.span("m")
+    return cells * kind.dtype.bytes
+
+
+def locate(view: Expr, coordinates: Sequence[Any], value_of: Valued = lambda value: value) -> Place:
+    """Follow a coordinate of a view to its place in storage.
+
+    `value_of` brings the expressions of starts and shapes into the domain of the coordinates.
+    Raises `FrontendError` (bad-view) for a view that has no addresses of its own.
+    """
+    match view:
+        case Var():
+            axes, address = _apply(tensor_type(view), coordinates, value_of)
+            return Place(view, ((address, tensor_type(view).dtype.bytes),), axes)
+        case Relayout():
+            kind = tensor_type(view)
+            rank = len(tensor_type(view.source).shape)
+            origin = locate(view.source, (0,) * rank, value_of)
+            axes, address = _apply(kind, coordinates, value_of)
+            return Place(origin.root, (*origin.terms, (address, kind.dtype.bytes)), axes)
+        case Reshape():
+            inner = _resplit(coordinates, view.type.shape, tensor_type(view.source).shape, value_of)
+            return locate(view.source, inner, value_of)
+        case Permute():
+            inner = dict(zip(view.axes, coordinates, strict=True))
+            return locate(view.source, [inner[axis] for axis in range(len(inner))], value_of)
+        case Subview():
+            return locate(view.source, _inside(view, coordinates, value_of), value_of)
+        case Reinterpret():
+            return _reinterpreted(view, coordinates, value_of)
+        case _:
+            raise CompilerBug(
+                f"{type(view).__name__} is no view", code="compiler-bug", location=view.location
+            )
+
+
+def _source(view: Expr) -> Expr:
+    assert isinstance(view, Relayout | Reshape | Permute | Subview | Reinterpret), view
+    return view.source
+
+
+def _apply(
+    kind: TensorType, coordinates: Sequence[Any], value_of: Valued
+) -> tuple[dict[str, Any], Any]:
+    extents = static_shape(kind.shape)
+    if kind.layout is None and extents is None:
+        return {}, _flatten(coordinates, [value_of(extent) for extent in kind.shape])
+    layout = kind.layout
+    if layout is None:
+        assert extents is not None
+        layout = default_layout(extents)
+    axes = layout.apply(*coordinates, shape=extents)
+    return axes, axes.pop("m", 0)
+
+
+def _inside(view: Subview, coordinates: Sequence[Any], value_of: Valued) -> list[Any]:
+    kept = iter(coordinates)
+    inner: list[Any] = []
+    for start, step, dropped in zip(view.starts, view.steps, view.dropped, strict=True):
+        first = as_constant(start)
+        first = value_of(start) if first is None else first
+        coordinate = 0 if dropped else next(kept)
+        coordinate = coordinate if step == 1 else coordinate * step
+        inner.append(_sum(first, coordinate))
+    return inner
+
+
+def _sum(left: Any, right: Any) -> Any:
+    if type(left) is int and left == 0:
+        return right
+    return left if type(right) is int and right == 0 else left + right
+
+
+def _resplit(
+    coordinates: Sequence[Any], shape: Sequence[Expr], inner: Sequence[Expr], value_of: Valued
+) -> list[Any]:
+    """Number a coordinate row by row in one shape, and find it again in another."""
+    outer_extents, inner_extents = static_shape(shape), static_shape(inner)
+    if outer_extents is None or inner_extents is None:
+        return _resplit_symbolic(coordinates, shape, inner, value_of)
+    cuts = sorted({*_boundaries(outer_extents), *_boundaries(inner_extents)})
+    if any(b % a for a, b in pairwise(cuts)):
+        return split_digits(flatten(coordinates, outer_extents), inner_extents)
+    digits: dict[int, Any] = {}
+    for coordinate, run in zip(coordinates, _runs(outer_extents, cuts), strict=True):
+        digits.update(zip(run, split_digits(coordinate, _sizes(run, cuts)), strict=True))
+    runs = _runs(inner_extents, cuts)
+    return [flatten([digits[d] for d in run], _sizes(run, cuts)) for run in runs]
+
+
+def _boundaries(shape: Sequence[int]) -> list[int]:
+    """Count the elements to the left of each axis, and of all."""
+    return [prod(shape[:axis]) for axis in range(len(shape) + 1)]
+
+
+def _runs(shape: Sequence[int], cuts: Sequence[int]) -> list[range]:
+    """Say which digits between the cuts make up each axis."""
+    places = [cuts.index(boundary) for boundary in _boundaries(shape)]
+    return [range(start, stop) for start, stop in pairwise(places)]
+
+
+def _sizes(run: range, cuts: Sequence[int]) -> list[int]:
+    return [cuts[digit + 1] // cuts[digit] for digit in run]
+
+
+def _resplit_symbolic(
+    coordinates: Sequence[Any], shape: Sequence[Expr], inner: Sequence[Expr], value_of: Valued
+) -> list[Any]:
+    """Resplit where an extent is not constant: only axes that differ are numbered anew."""
+    same = 0
+    while same < min(len(shape), len(inner)) - 1 and shape[same] == inner[same]:
+        same += 1
+    linear = _flatten(coordinates[same:], [value_of(extent) for extent in shape[same:]])
+    found: list[Any] = []
+    for extent in reversed(inner[same + 1 :]):
+        found.append(linear % value_of(extent))
+        linear = linear // value_of(extent)
+    return [*coordinates[:same], linear, *reversed(found)]
+
+
+def _flatten(coordinates: Sequence[Any], extents: Sequence[Any]) -> Any:
+    linear: Any = 0
+    for coordinate, extent in zip(coordinates, extents, strict=True):
+        linear = coordinate if type(linear) is int and linear == 0 else linear * extent + coordinate
+    return linear
+
+
+def _reinterpreted(view: Reinterpret, coordinates: Sequence[Any], value_of: Valued) -> Place:
+    """Rescale the last coordinate by the ratio of the element widths."""
+    outer, inner = tensor_type(view).dtype, tensor_type(view.source).dtype
+    wide, narrow = max(outer.bytes, inner.bytes), min(outer.bytes, inner.bytes)
+    if outer.bits * outer.lanes % 8 or inner.bits * inner.lanes % 8 or wide % narrow:
+        raise FrontendError(
+            f"elements of {inner} cannot be read as {outer}",
+            code="bad-view",
+            location=view.location,
+            expected="whole bytes, one width a multiple of the other",
+        )
+    *leading, last = coordinates
+    ratio = wide // narrow
+    if ratio == 1:
+        return locate(view.source, coordinates, value_of)
+    if outer.bytes == wide:
+        return locate(view.source, (*leading, last * ratio), value_of)
+    place = locate(view.source, (*leading, last // ratio), value_of)
+    return Place(place.root, (*place.terms, (last % ratio, narrow)), place.axes)

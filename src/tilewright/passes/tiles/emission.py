@@ -1,0 +1,166 @@
+"""The instructions of a tile operation, once its contract is proven.
+
+May import `base`, `isa`, `ir` and the modules of this folder above. Registers are named as
+elements of the thread's own storage, under the layout "default"; addresses stay views, which
+`lower_views` turns into numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base.spaces import Space
+from tilewright.ir.expressions import Expr, Load, Relayout, as_expr, int32
+from tilewright.ir.statements import Apply, Block, Instruct
+from tilewright.ir.types import ScalarType, TensorType
+from tilewright.isa.declaration import Operand, TileContract, accepts
+from tilewright.layout import default_layout
+from tilewright.passes.places import locate, root_of, storage_bytes, tensor_type
+from tilewright.passes.tiles.groups import Group, group_of
+from tilewright.passes.tiles.memory import address_at, check_memory
+from tilewright.passes.tiles.registers import Coordinates, register_coordinates
+from tilewright.passes.tiles.scene import Scene
+from tilewright.passes.tiles.shapes import Operands, Tile, read_operands, refuse
+
+_MODIFIERS = ("pred", "preserve_dst")
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """A tile operation whose contract is proven."""
+
+    apply: Apply
+    contract: TileContract
+    group: Group
+    operands: Operands
+    registers: dict[str, Coordinates]
+    parameters: dict[str, Any]
+
+    def values(self, operand: Operand, step: dict[str, int]) -> list[Expr]:
+        """Give the IR operands of one declared operand at a repetition; none if it is absent."""
+        name = self._chained_from(operand.name, step)
+        if name in self.operands.scalars:
+            return [self.operands.scalars[name]] * operand.count
+        if name in self.registers:
+            tile = self.operands.tiles[name]
+            at = tuple(step[axis] for axis in tile.repeats)
+            return [register_at(tile, each) for each in self.registers[name][at]]
+        if name in self.operands.tiles:
+            return [address_at(self.contract, self.operands.tiles[name], self.group, step)]
+        return self._parameter(operand)
+
+    def _chained_from(self, name: str, step: dict[str, int]) -> str:
+        chained = name == self.contract.chained and step.get("k", 0) > 0
+        return self.contract.chain_to or name if chained else name
+
+    def _parameter(self, operand: Operand) -> list[Expr]:
+        if operand.name in self.parameters:
+            value = self.parameters[operand.name]
+            return list(value) if isinstance(value, tuple) else [as_expr(value)]
+        if operand.optional:
+            return []
+        raise refuse(
+            self.apply,
+            "tile-operand",
+            f"{self.apply.form.text} needs the operand {operand.name}",
+            f"{operand.name}= as a keyword of the call",
+            "no such keyword",
+        )
+
+
+def emit(apply: Apply, scene: Scene) -> Block:
+    """Prove the contract of a tile operation, and write it as instructions.
+
+    Raises `TileContractError` with the code of the rule that is broken.
+    """
+    operation = _proven(apply, scene)
+    predicate = operation.parameters.get("pred")
+    preserve = bool(operation.parameters.get("preserve_dst", False))
+    return tuple(
+        Instruct(
+            apply.form,
+            tuple(
+                value
+                for operand in apply.form.operands
+                for value in operation.values(operand, step)
+            ),
+            None if predicate is None else as_expr(predicate),
+            preserve,
+            location=apply.location,
+        )
+        for step in operation.operands.steps()
+    )
+
+
+def register_at(tile: Tile, coordinate: tuple[int, ...]) -> Load:
+    """Name the register of an element as an element of the thread's own storage."""
+    kind = tensor_type(tile.view)
+    place = locate(tile.view, coordinate)
+    index: Expr = int32(0)
+    for value, scale in place.terms:
+        exact, rest = divmod(scale, kind.dtype.bytes)
+        index = (
+            as_expr(value) * scale // kind.dtype.bytes + index
+            if rest
+            else (as_expr(value) * exact + index)
+        )
+    return Load(_own_storage(tile), (index,), ScalarType(kind.dtype))
+
+
+def _own_storage(tile: Tile) -> Expr:
+    root, dtype = root_of(tile.view), tensor_type(tile.view).dtype
+    storage = tensor_type(root)
+    count = storage_bytes(storage) // dtype.bytes
+    flat = TensorType((int32(count),), dtype, Space.LOCAL, default_layout((count,)), storage.align)
+    return root if flat == storage else Relayout(root, flat)
+
+
+def _proven(apply: Apply, scene: Scene) -> _Operation:
+    contract = apply.form.tile
+    if contract is None:
+        raise refuse(
+            apply,
+            "tile-unsupported",
+            f"{apply.form.text} has no tile form",
+            "an instruction with a tile contract",
+            apply.form.text,
+            hint="call the instruction on registers and addresses instead",
+        )
+    parameters = _parameters(apply, contract)
+    group = group_of(apply, contract.issuer, scene)
+    operands = read_operands(apply, contract, group)
+    _check_scalars(apply, operands)
+    roles = {operand.name: operand for operand in apply.form.operands}
+    registers: dict[str, Coordinates] = {}
+    for name, tile in operands.tiles.items():
+        if roles[name].kind == "address":
+            check_memory(apply, tile, scene)
+        else:
+            written = roles[name].role != "in"
+            registers[name] = register_coordinates(apply, tile, group, scene, written)
+    return _Operation(apply, contract, group, operands, registers, parameters)
+
+
+def _parameters(apply: Apply, contract: TileContract) -> dict[str, Any]:
+    tiles = {each.operand for each in contract.operands}
+    known = {each.name for each in apply.form.operands} - tiles
+    for name, _ in apply.parameters:
+        if name not in known and name not in _MODIFIERS:
+            raise refuse(
+                apply,
+                "tile-operand",
+                f"{apply.form.text} has no parameter {name!r} in its tile form",
+                ", ".join(sorted({*known, *_MODIFIERS})),
+                name,
+            )
+    return dict(apply.parameters)
+
+
+def _check_scalars(apply: Apply, operands: Operands) -> None:
+    declared = {operand.name: operand for operand in apply.form.operands}
+    for name, value in operands.scalars.items():
+        kind = declared[name].type
+        if not isinstance(value.type, ScalarType) or not accepts(kind, value.type.dtype):
+            message = f"operand {name} has the wrong type"
+            raise refuse(apply, "tile-operand", message, f"a scalar for .{kind}", str(value.type))

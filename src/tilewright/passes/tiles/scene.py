@@ -1,0 +1,134 @@
+"""What is known at the point where a tile operation stands.
+
+May import `base`, `ir`, NumPy and `passes.analysis`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.expressions import Constant, Expr, SpecialRegister, Var, as_constant
+from tilewright.ir.statements import For
+from tilewright.ir.visit import walk_expressions
+from tilewright.passes.analysis.divisibility import divisor
+from tilewright.passes.analysis.evaluation import Environment, evaluate
+from tilewright.passes.analysis.separation import Separated
+from tilewright.passes.analysis.threads import Threads
+from tilewright.passes.places import Valued
+
+# How many combinations of loop counters and threads a proof goes through.
+_COMBINATIONS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The threads that may be here, and what is known of variables.
+
+    `bindings` has the values of immutable names; `loops` those that a loop counter runs
+    through; `multiples` what divides a counter whose range is not constant.
+    """
+
+    threads: Threads | None
+    bindings: Mapping[Var, Expr] = field(default_factory=dict[Var, Expr])
+    loops: Mapping[Var, range] = field(default_factory=dict[Var, range])
+    multiples: Mapping[Var, int] = field(default_factory=dict[Var, int])
+
+    def bound(self, var: Var, value: Expr) -> Scene:
+        """Add an immutable name."""
+        return replace(self, bindings={**self.bindings, var: value})
+
+    def counting(self, loop: For) -> Scene:
+        """Add the counter of a loop."""
+        bounds = [as_constant(each) for each in (loop.start, loop.stop, loop.step)]
+        if all(isinstance(each, int) for each in bounds) and bounds[2]:
+            start, stop, step = (int(each or 0) for each in bounds)
+            return replace(self, loops={**self.loops, loop.var: range(start, stop, step)})
+        facts = {**self.bindings, **self.multiples}
+        step = np.gcd(divisor(loop.start, facts), divisor(loop.step, facts))
+        return replace(self, multiples={**self.multiples, loop.var: int(step)})
+
+    def guarded(self, condition: Expr, holds: bool) -> Scene:
+        """Keep the threads in which a condition may hold, or may fail to."""
+        if self.threads is None:
+            return self
+        return replace(self, threads=self.threads.guarded(condition, holds, self.bindings))
+
+    def without_threads(self) -> Scene:
+        """Keep no thread: what follows a `return` of all."""
+        return replace(self, threads=None if self.threads is None else self.threads.nobody())
+
+    # ---- values for proofs
+
+    def symbolic(self) -> Valued:
+        """Value starts as unknown numbers of which only a divisor is known."""
+        facts = {**self.bindings, **self.multiples}
+        facts |= {var: int(np.gcd.reduce([*each, each.step])) for var, each in self.loops.items()}
+
+        def value(start: Expr) -> Any:
+            constant = evaluate(start, Environment(bindings=self.bindings))
+            if isinstance(constant, int):
+                return constant
+            return Separated(start, divisor(start, facts) or 1)
+
+        return value
+
+    def enumerated(self, starts: Iterable[Expr], rank: int) -> Valued | None:
+        """Value starts as arrays of all the values that they take together.
+
+        The arrays have `rank` trailing axes of extent 1. `None` if a start depends on what has
+        no constant range, or there are too many combinations.
+        """
+        wanted = list(dict.fromkeys(each for each in starts if not isinstance(each, Constant)))
+        environment = self._environment(wanted)
+        if environment is None:
+            return None
+        found = [evaluate(start, environment) for start in wanted]
+        if any(each is None for each in found):
+            return None
+        table = np.stack([np.asarray(each).ravel() for each in np.broadcast_arrays(*found)])
+        rows = np.unique(table, axis=1).reshape(len(wanted), -1, *(1,) * rank)
+        values = dict(zip(wanted, rows, strict=True))
+        return lambda start: values[start]
+
+    def _environment(self, wanted: list[Expr]) -> Environment | None:
+        """Give every counter an axis of its own, and the threads that may be here one more."""
+        loops, uses_threads = self._dependencies(wanted)
+        active = None if self.threads is None else np.flatnonzero(self.threads.active)
+        if uses_threads and active is None:
+            return None
+        sizes = [len(self.loops[var]) for var in loops] + [1 if active is None else active.size]
+        if prod(sizes) > _COMBINATIONS or prod(sizes) == 0:
+            return None
+        variables = {
+            var: np.asarray(self.loops[var]).reshape(-1, *(1,) * (len(loops) - axis))
+            for axis, var in enumerate(loops)
+        }
+        registers: dict[str, Any] = {}
+        if self.threads is not None and uses_threads:
+            registers = {
+                name: np.broadcast_to(each, self.threads.active.shape)[active]
+                for name, each in self.threads.registers.items()
+            }
+        return Environment(variables, registers, self.bindings)
+
+    def _dependencies(self, wanted: list[Expr]) -> tuple[list[Var], bool]:
+        loops: dict[Var, None] = {}
+        uses_threads = False
+        pending = list(wanted)
+        seen: set[Var] = set()
+        while pending:
+            for each in walk_expressions(pending.pop()):
+                uses_threads |= isinstance(each, SpecialRegister)
+                if not isinstance(each, Var) or each in seen:
+                    continue
+                seen.add(each)
+                if each in self.loops:
+                    loops[each] = None
+                elif each in self.bindings:
+                    pending.append(self.bindings[each])
+        return list(loops), uses_threads

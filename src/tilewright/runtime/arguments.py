@@ -1,0 +1,427 @@
+"""The arguments of a call held against the parameters: element types, shapes, memory.
+
+May import `base`, `layout`, `ir` and `runtime.arrays`. Every refusal is a `LaunchError` that
+names the parameter. Arrays are passed where they lie if they can be; one that is strided or
+not aligned as its parameter asks is copied in, and copied back where the kernel may write it.
+
+    bound = bind(program, (a, b, out), written=frozenset({"Out"}))
+    run(bound.values); bound.copy_back()
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType, from_numpy
+from tilewright.base.errors import LaunchError
+from tilewright.ir.expressions import Constant, Expr, Var, int32
+from tilewright.ir.statements import Program
+from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.layout import TileLayout, image
+from tilewright.runtime.arrays import Array, Raw, address_of, aligned_empty, describe
+from tilewright.runtime.host import Number, evaluate, fit
+
+# What a void pointer parameter has as its element type: any array will do.
+_ANY = "handle"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of one array argument, as the kernel is given it. Sizes are in bytes."""
+
+    name: str
+    address: int
+    size: int
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The arguments of a call, ready for a launch.
+
+    `values` has the value of every parameter and shape symbol: addresses of arrays, numbers.
+    Keep the object alive during the launch: it holds the copies that were made.
+    """
+
+    values: dict[str, Number]
+    memories: tuple[Memory, ...]
+    _copies: tuple[tuple[Raw, Raw], ...] = ()
+    _owners: tuple[Any, ...] = ()
+
+    def copy_back(self) -> None:
+        """Bring what the kernel wrote into copies back to the arrays they were made of."""
+        for original, copied in self._copies:
+            np.copyto(original, copied)
+
+
+def bind(program: Program, arguments: Sequence[Any], written: frozenset[str]) -> Bound:
+    """Hold the arguments of a call against a program's parameters.
+
+    `program` is in its high form, where parameters are tensors; `written` names those that a
+    kernel may write. Raises `LaunchError`.
+    """
+    if len(arguments) != len(program.params):
+        names = ", ".join(param.name for param in program.params)
+        raise LaunchError(
+            f"{program.name} is called with the wrong number of arguments",
+            code="argument-count",
+            location=program.location,
+            expected=f"{len(program.params)}: {names}",
+            found=str(len(arguments)),
+        )
+    binding = _Binding(program.name, written)
+    pairs = list(zip(program.params, arguments, strict=True))
+    for param, argument in pairs:
+        if isinstance(param.type, ScalarType):
+            binding.scalar(param, argument, param.type.dtype)
+    arrays = [
+        (param, binding.array(param, argument))
+        for param, argument in pairs
+        if not isinstance(param.type, ScalarType)
+    ]
+    for param, array in arrays:
+        binding.solve(param, array)
+    for param, array in arrays:
+        binding.check_shape(param, array)
+    for param, array in arrays:
+        binding.place(param, array)
+    return binding.done()
+
+
+@dataclass
+class _Binding:
+    """The state of binding one call: what is known so far of names, and the memory taken."""
+
+    program: str
+    written: frozenset[str]
+    values: dict[str, Number] = field(default_factory=dict[str, Number])
+    origins: dict[str, str] = field(default_factory=dict[str, str])
+    memories: list[Memory] = field(default_factory=list[Memory])
+    spans: list[_Span] = field(default_factory=list["_Span"])
+    owners: list[Any] = field(default_factory=list[Any])
+
+    def refuse(
+        self, param: Var, code: str, problem: str, expected: str, found: str, hint: str = ""
+    ) -> LaunchError:
+        return LaunchError(
+            f"argument {param.name!r} of {self.program} {problem}",
+            code=code,
+            location=param.location,
+            expected=expected,
+            found=found,
+            hint=hint or None,
+        )
+
+    # ---- numbers
+
+    def scalar(self, param: Var, argument: Any, kind: DType) -> None:
+        number = _number(argument)
+        if number is None or (kind.is_integer and isinstance(number, float)):
+            raise self.refuse(
+                param,
+                "argument-kind",
+                "is not a number of its parameter's type",
+                f"a Python {'int' if kind.is_integer else 'number'} for {kind}",
+                _describe(argument),
+            )
+        fitted = _fitted(number, kind)
+        if fitted is None:
+            raise self.refuse(
+                param,
+                "argument-dtype",
+                "does not fit its parameter's type",
+                f"a value in the range of {kind}",
+                repr(argument),
+            )
+        self.values[param.name] = fitted
+        self.origins[param.name] = f"argument {param.name!r}"
+
+    # ---- arrays
+
+    def array(self, param: Var, argument: Any) -> Array:
+        """Describe an array argument, and check all but its shape."""
+        kind = param.type
+        assert isinstance(kind, TensorType | PointerType)
+        try:
+            array = describe(argument)
+        except LaunchError as error:
+            raise self.refuse(
+                param,
+                "argument-kind",
+                "does not let its data be seen",
+                error.expected or "",
+                error.found or "",
+            ) from error
+        if array is None:
+            raise self.refuse(
+                param,
+                "argument-kind",
+                "is not an array",
+                f"an array of {kind.dtype}",
+                _describe(argument),
+            )
+        self._check_device(param, array)
+        self._check_dtype(param, array, kind)
+        assert array.raw is not None
+        if param.name in self.written and not array.raw.flags.writeable:
+            raise self.refuse(
+                param,
+                "argument-read-only",
+                "is read-only, and the kernel writes it",
+                "an array that can be written",
+                "a read-only one",
+            )
+        self.owners.append(array)
+        return array
+
+    def _check_device(self, param: Var, array: Array) -> None:
+        if array.device != "cpu":
+            raise self.refuse(
+                param,
+                "argument-device",
+                "lives where the simulator cannot reach it",
+                "memory of the CPU",
+                f"memory of {array.device}",
+                "move it to the CPU first",
+            )
+
+    def _check_dtype(self, param: Var, array: Array, kind: TensorType | PointerType) -> None:
+        if kind.dtype.name == _ANY and array.raw is not None:
+            return
+        wanted = kind.dtype.scalar
+        fits = array.dtype is not None and array.raw is not None and array.dtype == wanted
+        if wanted.bits % 8:
+            # Storage below a byte is packed: its arrays are bytes.
+            fits = array.raw is not None and array.raw.itemsize == 1 and _packs(array, wanted)
+        if not fits:
+            packed = f"packed {wanted} as uint8" if wanted.bits % 8 else str(wanted)
+            hint = ""
+            if array.dtype is None and "<" in array.type_name + ">" and ">" in array.type_name:
+                hint = "convert it to the machine's byte order"
+            raise self.refuse(
+                param,
+                "argument-dtype",
+                "has another element type than its parameter",
+                packed,
+                array.type_name,
+                hint,
+            )
+
+    # ---- shapes
+
+    def solve(self, param: Var, array: Array) -> None:
+        """Check the rank of an array, and take shape symbols that are not known yet from it."""
+        if isinstance(param.type, PointerType):
+            return
+        assert isinstance(param.type, TensorType) and array.raw is not None
+        wanted, found = _storage_shape(param.type), array.raw.shape
+        if len(wanted) != len(found):
+            raise self._wrong_shape(param, found)
+        for axis, (extent, actual) in enumerate(zip(wanted, found, strict=True)):
+            if isinstance(extent, Var) and extent.name not in self.values:
+                self.values[extent.name] = actual
+                self.origins[extent.name] = f"axis {axis} of {param.name!r}"
+
+    def check_shape(self, param: Var, array: Array) -> None:
+        """Hold the shape of an array against its parameter's, when every symbol is known."""
+        if isinstance(param.type, PointerType):
+            return
+        assert isinstance(param.type, TensorType) and array.raw is not None
+        found = array.raw.shape
+        for axis, extent in enumerate(_storage_shape(param.type)):
+            if evaluate(extent, self.values) != found[axis]:
+                raise self._wrong_shape(param, found, axis, extent)
+
+    def _wrong_shape(
+        self,
+        param: Var,
+        found: tuple[int, ...],
+        axis: int | None = None,
+        extent: Expr | None = None,
+    ) -> LaunchError:
+        assert isinstance(param.type, TensorType)
+        expected = self._shape_text(param.type)
+        hint = ""
+        if isinstance(extent, Var) and extent.name in self.origins:
+            solved = self.values[extent.name]
+            hint = f"{extent.name} is {solved} by {self.origins[extent.name]}"
+        problem = "has the wrong shape" if axis is None else f"has the wrong shape on axis {axis}"
+        return self.refuse(param, "argument-shape", problem, expected, str(found), hint)
+
+    def _shape_text(self, kind: TensorType) -> str:
+        extents = ", ".join(str(extent) for extent in _storage_shape(kind))
+        return f"({extents}{',' if len(kind.shape) == 1 else ''})"
+
+    # ---- memory
+
+    def place(self, param: Var, array: Array) -> None:
+        """Decide where the kernel finds an array: where it is, or in a copy."""
+        kind, raw = param.type, array.raw
+        assert raw is not None and isinstance(kind, TensorType | PointerType)
+        writes = param.name in self.written
+        align = max(kind.align, 1 if kind.dtype.name == _ANY else kind.dtype.scalar.bytes)
+        if writes and not _is_injective(raw):
+            raise self.refuse(
+                param,
+                "argument-shape",
+                "has elements that share memory, and the kernel writes it",
+                "an array whose elements lie apart",
+                f"strides of {raw.strides} bytes",
+            )
+        strided = not self._lies_as_expected(param, raw)
+        if strided and self._has_own_layout(param):
+            raise self.refuse(
+                param,
+                "argument-shape",
+                "does not lie in memory as its parameter's layout says",
+                f"the layout {kind.layout}",  # type: ignore[union-attr]
+                f"strides of {raw.strides} bytes",
+            )
+        copied = strided or (raw.size > 0 and address_of(raw) % align != 0)
+        span = _Span(param, raw, self._copy_of(raw) if copied else None, writes)
+        self._check_overlap(span)
+        self.spans.append(span)
+        used = raw if span.copy is None else span.copy
+        self.values[param.name] = address_of(used)
+        writable = bool(raw.flags.writeable)
+        self.memories.append(Memory(param.name, address_of(used), _extent(used), writable))
+
+    def _lies_as_expected(self, param: Var, raw: Raw) -> bool:
+        if not self._has_own_layout(param) or raw.size == 0:
+            return bool(raw.flags.c_contiguous)
+        assert isinstance(param.type, TensorType)
+        return raw.flags.c_contiguous or _follows(param.type.layout, raw)
+
+    def _has_own_layout(self, param: Var) -> bool:
+        """Tell whether a parameter has a layout other than the compact one."""
+        if not isinstance(param.type, TensorType) or param.type.layout is None:
+            return False
+        layout = param.type.layout
+        return not (isinstance(layout, TileLayout) and layout.is_trivial())
+
+    def _copy_of(self, raw: Raw) -> Raw:
+        """Copy an array to aligned, compact memory, once for arguments that are the same one."""
+        for span in self.spans:
+            if span.copy is not None and span.same_array(raw):
+                return span.copy
+        copied = aligned_empty(raw.nbytes).view(raw.dtype).reshape(raw.shape)
+        np.copyto(copied, raw)
+        return copied
+
+    def _check_overlap(self, new: _Span) -> None:
+        for old in self.spans:
+            harmless = old.copy is new.copy or not (old.writes or new.writes)
+            if not harmless and np.may_share_memory(old.raw, new.raw):
+                copied = new if new.copy is not None else old
+                raise self.refuse(
+                    new.param,
+                    "argument-shape",
+                    f"overlaps argument {old.param.name!r} in memory, and {copied.param.name!r} "
+                    "is strided or not aligned",
+                    "compact, aligned arrays, or separate ones",
+                    f"strides of {copied.raw.strides} bytes",
+                    f"pass np.ascontiguousarray({copied.param.name})",
+                )
+
+    def done(self) -> Bound:
+        copies = {id(s.copy): (s.raw, s.copy) for s in self.spans if s.copy is not None and s.writes}
+        return Bound(
+            self.values, tuple(self.memories), tuple(copies.values()), tuple(self.owners)
+        )
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The memory of an argument, and the copy that stands for it."""
+
+    param: Var
+    raw: Raw
+    copy: Raw | None
+    writes: bool
+
+    def same_array(self, raw: Raw) -> bool:
+        mine = (address_of(self.raw), self.raw.shape, self.raw.strides, self.raw.dtype)
+        return mine == (address_of(raw), raw.shape, raw.strides, raw.dtype)
+
+
+def _number(argument: Any) -> Number | None:
+    """Give a Python or NumPy number as Python's, `None` for anything else."""
+    if isinstance(argument, bool | int | float):
+        return argument
+    if isinstance(argument, np.generic) and from_numpy(argument.dtype) is not None:
+        kind = from_numpy(argument.dtype)
+        assert kind is not None
+        return float(argument) if kind.is_float else argument.item()  # type: ignore[arg-type]
+    return None
+
+
+def _fitted(number: Number, kind: DType) -> Number | None:
+    """Bring a number to a type, if it has the number: exactly for integers, else rounded."""
+    if kind.is_bool:
+        return bool(number) if number in (0, 1) else None
+    with np.errstate(over="ignore"):
+        fitted = fit(number, kind)
+    if kind.is_integer:
+        return fitted if fitted == number else None
+    overflowed = math.isinf(fitted) and not math.isinf(number)
+    return None if overflowed else fitted
+
+
+def _describe(argument: Any) -> str:
+    text = repr(argument)
+    short = text if len(text) <= 40 else text[:37] + "..."
+    return f"{short} of type {type(argument).__name__}"
+
+
+def _packs(array: Array, wanted: DType) -> bool:
+    named = array.dtype
+    if named is None:
+        return False
+    return named.name in ("uint8", "int8") or (named.base == wanted.base and named.lanes > 1)
+
+
+def _storage_shape(kind: TensorType) -> tuple[Expr, ...]:
+    """Give the shape that an argument has: that of the parameter, packed below a byte."""
+    if kind.dtype.bits % 8 == 0 or not kind.shape:
+        return kind.shape
+    *outer, last = kind.shape
+    if isinstance(last, Constant):
+        return (*outer, int32(int(last.value) * kind.dtype.bits // 8))
+    return (*outer, last * kind.dtype.bits // 8)
+
+
+def _is_injective(raw: Raw) -> bool:
+    """Tell whether an array's elements lie apart, as all but contrived strides have them."""
+    reach = raw.itemsize
+    axes = sorted((abs(s), e) for s, e in zip(raw.strides, raw.shape, strict=True) if e > 1)
+    for stride, extent in axes:
+        if stride < reach:
+            return False
+        reach += stride * (extent - 1)
+    return True
+
+
+def _follows(layout: Any, raw: Raw) -> bool:
+    """Tell whether an array's own strides put each element where a layout says."""
+    places = image(layout, raw.shape).get("m")
+    if places is None:
+        return False
+    own = sum(
+        (index * stride for index, stride in zip(np.indices(raw.shape), raw.strides, strict=True)),
+        start=np.zeros(raw.shape, np.int64),
+    )
+    return bool(np.array_equal(places * raw.itemsize, own))
+
+
+def _extent(raw: Raw) -> int:
+    """Count the bytes from an array's first element to the end of its last."""
+    if raw.size == 0:
+        return 0
+    spans = zip(raw.strides, raw.shape, strict=True)
+    return sum(stride * (extent - 1) for stride, extent in spans) + raw.itemsize
+

@@ -1,0 +1,84 @@
+"""Where the state of a CTA lies in memory: the context, its paths and frames.
+
+May import nothing. All fields are 64-bit words; native code and Python share the layout.
+"""
+
+from __future__ import annotations
+
+# Addresses of shared memory as a kernel sees them start here: the chip reserves the first KiB.
+SHARED_START = 1024
+# Generic addresses of shared memory; host addresses lie far below.
+SHARED_WINDOW = 1 << 56
+WARPS = 32
+PATHS = 32
+BARRIERS = 16
+
+_FIELDS = (
+    "shared",  # host address of the CTA's shared memory
+    "shared_size",
+    "parameters",  # host address of the arguments, one word each
+    "regions",  # host address of (low, high, writable) per global allocation
+    "region_count",
+    "hints",  # host address of one region number per site
+    "stop",  # host address of a word that is not zero when the launch must end
+    "steps",  # back-edges until the next look at `stop`
+    "quanta",  # looks left before the step limit
+    "error",  # number of the fault's message, 0 for none
+    "error_site",
+    "error_lane",
+    "error_warp",
+    "error_address",
+    "progress",  # counts what other paths could notice
+    "schedule",
+    "random",
+    "give_up",  # waits that may give up do so while this is set
+    "queue",  # host address of the asynchronous operations in flight
+    "queue_head",
+    "queue_tail",
+    "print_buffer",
+    "print_used",
+    "print_size",
+    "drain",  # host function that empties the print buffer
+    "paths",
+    "frames",
+    "dummy",  # host address of bytes that inactive lanes may touch
+    "warp",  # the warp that runs
+    "live_warps",
+    "idle_rounds",
+    "together",  # set when CTAs may see one another: a stuck CTA is not yet a deadlock
+    "clock",
+    "landed",
+    *(f"{name}.{axis}" for name in ("ctaid", "nctaid", "ntid") for axis in "xyz"),
+    *(f"{name}.{axis}" for name in ("clusterid", "nclusterid") for axis in "xyz"),
+    *(f"{name}.{axis}" for name in ("cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
+)
+FIELD = {name: index for index, name in enumerate(_FIELDS)}
+_AFTER = len(_FIELDS)
+
+BARRIER_FIELDS = ("arrived", "expected", "generation")
+BARRIER_START = _AFTER
+EXITED_START = BARRIER_START + BARRIERS * len(BARRIER_FIELDS)  # lanes that returned, per warp
+LANES_START = EXITED_START + WARPS  # lanes that exist, per warp
+USED_START = LANES_START + WARPS  # path slots in use, per warp
+CONTEXT_WORDS = USED_START + WARPS
+
+SCHEDULES = {"late": 0, "eager": 1, "random": 2}
+
+# A path's record: these words, then one word per join level, then its scalars.
+PATH_FIELDS = ("state", "lanes", "resume", "wait", "key", "need", "site", "detail")
+PATH = {name: index for index, name in enumerate(PATH_FIELDS)}
+PATH_HEAD = len(PATH_FIELDS)
+
+READY, BLOCKED, POLLING, JOINING, GATHERING = range(1, 6)
+WAITS = ("none", "mbarrier", "barrier", "group", "warp")
+
+# A queued operation: agent, mbarrier, site, then its operands.
+RECORD_WORDS = 16
+RECORD_HEAD = 3
+QUEUE_RECORDS = 256
+
+FINISHED, SUSPENDED, STOPPED = range(3)  # what a path's code returns
+DONE, FAULTED, STUCK = range(3)  # what running a CTA returns
+
+STEP_QUANTUM = 1 << 16
+IDLE_LIMIT = 10_000

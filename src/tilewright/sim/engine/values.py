@@ -1,0 +1,474 @@
+"""Values of a warp as LLVM values: constants, arithmetic, conversions.
+
+May import `base`, `isa` and `engine.module`. Nothing emitted here is undefined or poison for
+any operand: shifts clamp, conversions saturate, division is guarded, as PTX defines.
+
+float16 and bfloat16 are kept as their bits in i16: widening is exact, arithmetic is done in
+float32 and rounded once, which for + - * / and sqrt gives the correctly rounded result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import (
+    BFLOAT16,
+    BOOL,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT32,
+    UINT16,
+    UINT32,
+    UINT64,
+    DType,
+)
+from tilewright.base.errors import CompilerBug
+from tilewright.isa.machine import WARP, Lanes
+from tilewright.sim.engine.module import Function, literal
+
+_COMPARE_INT = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+_PLAIN = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_LANE_LIST = ", ".join(f"i32 {lane}" for lane in range(WARP))
+
+
+def scalar_type(dtype: DType) -> str:
+    """Spell the LLVM type that holds one element in a register."""
+    if dtype.is_bool:
+        return "i1"
+    if dtype == FLOAT32:
+        return "float"
+    if dtype == FLOAT64:
+        return "double"
+    return f"i{max(dtype.bits, 8)}"
+
+
+def llvm_type(dtype: DType, width: int) -> str:
+    """Spell the LLVM type of a value of that many lanes, 0 for a uniform one."""
+    return f"<{width} x {scalar_type(dtype)}>" if width else scalar_type(dtype)
+
+
+def memory_type(dtype: DType) -> str:
+    """Spell the LLVM type that holds one element in memory."""
+    return "i8" if dtype.is_bool else scalar_type(dtype)
+
+
+class Values:
+    """Arithmetic on lanes, emitted into a function."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+
+    # ---- making values
+
+    def lanes(self, dtype: DType, value: str, width: int) -> Lanes:
+        """Wrap an LLVM value."""
+        machine: Any = self
+        return Lanes(machine, dtype, value, width)
+
+    def constant(self, value: int | float | bool, dtype: DType) -> Lanes:
+        """Give a uniform constant."""
+        if dtype in (FLOAT16, BFLOAT16):
+            bits = int(np.asarray(value, dtype.numpy).view(np.uint16))
+            return self.lanes(dtype, str(bits), 0)
+        if not (dtype.is_bool or dtype.is_integer or dtype in (FLOAT32, FLOAT64)):
+            raise CompilerBug(f"no constant of type {dtype}", code="compiler-bug")
+        number = value
+        if dtype.is_integer:
+            number = int(value) & ((1 << dtype.bits) - 1)
+        return self.lanes(dtype, literal(number, scalar_type(dtype)), 0)
+
+    def lift(self, value: Lanes | int | float, dtype: DType) -> Lanes:
+        """Make a constant of a Python number; lanes pass unchanged."""
+        return value if isinstance(value, Lanes) else self.constant(value, dtype)
+
+    def lane_id(self) -> Lanes:
+        """Give each lane its number, uint32."""
+        return self.lanes(UINT32, f"<{_LANE_LIST}>", WARP)
+
+    def spread(self, value: Lanes, width: int = WARP) -> str:
+        """Give a value as a vector, repeating a uniform one."""
+        if value.width:
+            return str(value.value)
+        kind = scalar_type(value.dtype)
+        if not value.value.startswith("%"):
+            return f"splat ({kind} {value.value})"
+        vector = f"<{width} x {kind}>"
+        first = self.op(f"insertelement {vector} zeroinitializer, {kind} {value.value}, i32 0")
+        return self.op(
+            f"shufflevector {vector} {first}, {vector} zeroinitializer, "
+            f"<{width} x i32> zeroinitializer"
+        )
+
+    def op(self, text: str) -> str:
+        """Emit an instruction that yields a value."""
+        return self.function.value(text)
+
+    def call(self, result: str, name: str, *arguments: tuple[str, str]) -> str:
+        """Call an LLVM intrinsic or external function, declaring it."""
+        kinds = ", ".join(kind for kind, _ in arguments)
+        self.function.module.declare(name, f"declare {result} @{name}({kinds})")
+        listed = ", ".join(f"{kind} {value}" for kind, value in arguments)
+        return self.op(f"call {result} @{name}({listed})")
+
+    def _together(self, *values: Lanes) -> tuple[int, list[str]]:
+        width = max(value.width for value in values)
+        if not width:
+            return 0, [str(value.value) for value in values]
+        return width, [self.spread(value, width) for value in values]
+
+    # ---- arithmetic
+
+    def _common(self, left: Lanes, right: Lanes) -> tuple[Lanes, Lanes]:
+        if left.dtype == right.dtype:
+            return left, right
+        if left.dtype.is_integer and right.dtype.is_integer:
+            wide = left.dtype if left.dtype.bits >= right.dtype.bits else right.dtype
+            if left.dtype.bits == right.dtype.bits and right.dtype.kind == "uint":
+                wide = right.dtype
+            return self.cast(left, wide), self.cast(right, wide)
+        raise CompilerBug(f"operands of {left.dtype} and {right.dtype}", code="compiler-bug")
+
+    def binary(self, op: str, left: Lanes, right: Lanes) -> Lanes:
+        """Apply an operation of the IR, by its name there."""
+        if op in ("shl", "shr"):
+            return self._shift(op, left, right)
+        left, right = self._common(left, right)
+        dtype = left.dtype
+        if dtype in (FLOAT16, BFLOAT16):
+            wide = self.binary(op, self.cast(left, FLOAT32), self.cast(right, FLOAT32))
+            return wide if wide.dtype.is_bool else self.cast(wide, dtype)
+        if op in ("logical_and", "logical_or"):
+            op = op.removeprefix("logical_")
+        if op in _COMPARE_INT:
+            return self._compare(op, left, right)
+        if op in ("min", "max"):
+            return self._extreme(op, left, right)
+        if op in ("floordiv", "mod", "truncdiv", "truncmod") and dtype.is_integer:
+            return self._divide(op, left, right)
+        width, (a, b) = self._together(left, right)
+        kind = llvm_type(dtype, width)
+        if dtype.is_float:
+            names = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+        else:
+            names = _PLAIN
+        if op not in names:
+            raise CompilerBug(f"no operation {op} on {dtype}", code="compiler-bug")
+        return self.lanes(dtype, self.op(f"{names[op]} {kind} {a}, {b}"), width)
+
+    def _compare(self, op: str, left: Lanes, right: Lanes) -> Lanes:
+        width, (a, b) = self._together(left, right)
+        kind = llvm_type(left.dtype, width)
+        if left.dtype.is_float:
+            text = f"fcmp {'une' if op == 'ne' else 'o' + op} {kind} {a}, {b}"
+        elif op in ("eq", "ne"):
+            text = f"icmp {op} {kind} {a}, {b}"
+        else:
+            sign = "s" if left.dtype.kind == "int" else "u"
+            text = f"icmp {sign}{op} {kind} {a}, {b}"
+        return self.lanes(BOOL, self.op(text), width)
+
+    def _extreme(self, op: str, left: Lanes, right: Lanes) -> Lanes:
+        """Choose the lesser or greater; a NaN loses, and -0 is less than +0 (PTX min, max)."""
+        closer = self._compare("lt" if op == "min" else "gt", left, right)
+        chosen = self.select(closer, left, right)
+        if not left.dtype.is_float:
+            return chosen
+        bits = UINT32 if left.dtype == FLOAT32 else UINT64
+        a, b = self.bitcast(left, bits), self.bitcast(right, bits)
+        tied = self.bitcast(a | b if op == "min" else a & b, left.dtype)
+        chosen = self.select(left == right, tied, chosen)
+        return self.select(right != right, left, chosen)
+
+    def _shift(self, op: str, left: Lanes, right: Lanes) -> Lanes:
+        dtype = left.dtype
+        count = self.cast(right, UINT32)
+        width = dtype.bits
+        signed = op == "shr" and dtype.kind == "int"
+        limit = self._extreme("min", count, self.constant(width - 1, UINT32))
+        lanes, (a, b) = self._together(left, self.cast(limit, dtype))
+        name = "shl" if op == "shl" else "ashr" if signed else "lshr"
+        shifted = self.lanes(dtype, self.op(f"{name} {llvm_type(dtype, lanes)} {a}, {b}"), lanes)
+        if signed or _below(right, width):
+            return shifted
+        return self.select(count < width, shifted, self.constant(0, dtype))
+
+    def _divide(self, op: str, left: Lanes, right: Lanes) -> Lanes:
+        """Divide integers; by zero the quotient is all ones and the remainder the dividend."""
+        shift = _power_of_two(right)
+        if shift is not None:
+            return self._divide_by_power(op, left, shift)
+        zero = right == 0
+        divisor = self.select(zero, self.constant(1, right.dtype), right)
+        quotient, remainder = self._quotient(left, divisor)
+        if left.dtype.kind == "int" and op in ("floordiv", "mod"):
+            opposed = ((remainder ^ divisor) < 0) & (remainder != 0)
+            quotient = self.select(opposed, quotient - 1, quotient)
+            remainder = self.select(opposed, remainder + divisor, remainder)
+        if op in ("floordiv", "truncdiv"):
+            return self.select(zero, self.constant(-1, left.dtype), quotient)
+        return self.select(zero, left, remainder)
+
+    def _quotient(self, left: Lanes, divisor: Lanes) -> tuple[Lanes, Lanes]:
+        signed = left.dtype.kind == "int"
+        safe = divisor
+        if signed:
+            # The most negative number over -1 has no quotient in LLVM; PTX wraps.
+            safe = self.select(divisor == -1, self.constant(1, divisor.dtype), divisor)
+        width, (a, b) = self._together(left, safe)
+        kind = llvm_type(left.dtype, width)
+        name = "sdiv" if signed else "udiv"
+        quotient = self.lanes(left.dtype, self.op(f"{name} {kind} {a}, {b}"), width)
+        if signed:
+            quotient = self.select(divisor == -1, -left, quotient)
+        return quotient, left - quotient * divisor
+
+    def _divide_by_power(self, op: str, left: Lanes, shift: int) -> Lanes:
+        if shift == 0:
+            return left if op in ("floordiv", "truncdiv") else left & 0
+        mask = (1 << shift) - 1
+        if left.dtype.kind == "uint" or op in ("floordiv", "mod"):
+            return left & mask if op in ("mod", "truncmod") else left >> shift
+        bias = (left >> (left.dtype.bits - 1)) & mask
+        if op == "truncdiv":
+            return (left + bias) >> shift
+        return ((left + bias) & mask) - bias
+
+    def unary(self, op: str, operand: Lanes) -> Lanes:
+        """Apply "neg", "invert" or "not"."""
+        if op == "not" or (op == "invert" and operand.dtype.is_bool):
+            return self.binary("xor", operand, self.constant(True, BOOL))
+        if op == "invert":
+            return operand ^ self.constant(-1, operand.dtype)
+        if operand.dtype.is_float:
+            bits = {16: UINT16, 32: UINT32, 64: UINT64}[operand.dtype.bits]
+            sign = self.constant(1 << (bits.bits - 1), bits)
+            return self.bitcast(self.bitcast(operand, bits) ^ sign, operand.dtype)
+        return self.constant(0, operand.dtype) - operand
+
+    def select(self, condition: Lanes, true: Lanes, false: Lanes) -> Lanes:
+        """Choose lane by lane; both sides have one type."""
+        true, false = self._common(true, false)
+        if condition.value in ("true", "false"):
+            return true if condition.value == "true" else false
+        dtype = true.dtype
+        if not condition.width and not true.width and not false.width:
+            kind = scalar_type(dtype)
+            text = f"select i1 {condition.value}, {kind} {true.value}, {kind} {false.value}"
+            return self.lanes(dtype, self.op(text), 0)
+        width = max(condition.width, true.width, false.width)
+        kind = llvm_type(dtype, width)
+        chosen = f"<{width} x i1> {self.spread(condition, width)}" if condition.width else (
+            f"i1 {condition.value}"
+        )
+        a, b = self.spread(true, width), self.spread(false, width)
+        return self.lanes(dtype, self.op(f"select {chosen}, {kind} {a}, {kind} {b}"), width)
+
+    def bitcast(self, value: Lanes, dtype: DType) -> Lanes:
+        """Take the same bits as another type of the same width."""
+        source, target = (llvm_type(kind, value.width) for kind in (value.dtype, dtype))
+        if source == target:
+            return self.lanes(dtype, value.value, value.width)
+        return self.lanes(dtype, self.op(f"bitcast {source} {value.value} to {target}"), value.width)
+
+    # ---- conversions
+
+    def cast(self, value: Lanes, dtype: DType) -> Lanes:
+        """Convert values as the IR's `Cast` does."""
+        source = value.dtype
+        if source == dtype:
+            return value
+        if dtype.is_bool:
+            return value != self.constant(0, source)
+        if source in (FLOAT16, BFLOAT16):
+            return self.cast(self._widen(value), dtype)
+        if dtype in (FLOAT16, BFLOAT16):
+            single = value if source == FLOAT32 else self._to_single_odd(value)
+            return self._narrow(single, dtype)
+        if source.is_integer and dtype.is_integer and not value.width:
+            known = _integer(value)
+            if known is not None:
+                return self.constant(known, dtype)
+        return self._convert(value, dtype)
+
+    def _convert(self, value: Lanes, dtype: DType) -> Lanes:
+        source, width = value.dtype, value.width
+        kinds = llvm_type(source, width), llvm_type(dtype, width)
+        if source.is_float and dtype.is_float:
+            name = "fpext" if dtype.bits > source.bits else "fptrunc"
+        elif source.is_float:
+            return self._saturate(value, dtype)
+        elif dtype.is_float:
+            name = "sitofp" if source.kind == "int" else "uitofp"
+        elif source.is_bool:
+            name = "zext"
+        elif kinds[0] == kinds[1]:
+            return self.lanes(dtype, value.value, width)
+        elif dtype.bits < source.bits:
+            name = "trunc"
+        else:
+            name = "sext" if source.kind == "int" else "zext"
+        text = f"{name} {kinds[0]} {value.value} to {kinds[1]}"
+        return self.lanes(dtype, self.op(text), width)
+
+    def _saturate(self, value: Lanes, dtype: DType) -> Lanes:
+        sign = "s" if dtype.kind == "int" else "u"
+        result, kind = llvm_type(dtype, value.width), llvm_type(value.dtype, value.width)
+        name = f"llvm.fpto{sign}i.sat.{_suffix(dtype, value.width)}.{_suffix(value.dtype, value.width)}"
+        return self.lanes(dtype, self.call(result, name, (kind, value.value)), value.width)
+
+    def _to_single_odd(self, value: Lanes) -> Lanes:
+        """Bring a wider number to float32 rounding to odd, so that a second rounding is right."""
+        if not value.dtype.is_float and value.dtype.bits <= 16:
+            return self._convert(value, FLOAT32)
+        exact = value if value.dtype == FLOAT64 else self._convert(value, FLOAT64)
+        nearest = self._convert(exact, FLOAT32)
+        back = self._convert(nearest, FLOAT64)
+        bits = self.bitcast(nearest, UINT32)
+        away = (self._magnitude(back) > self._magnitude(exact)) & (bits << 1 != 0)
+        toward_zero = self.select(away, bits - 1, bits)
+        odd = self.select(back == exact, bits, toward_zero | 1)
+        return self.bitcast(self.select(exact != exact, bits, odd), FLOAT32)
+
+    def _magnitude(self, value: Lanes) -> Lanes:
+        bits = self.bitcast(value, UINT64)
+        return self.bitcast(bits & self.constant((1 << 63) - 1, UINT64), FLOAT64)
+
+    def _widen(self, value: Lanes) -> Lanes:
+        bits = self.cast(self.bitcast(value, UINT16), UINT32)
+        if value.dtype == BFLOAT16:
+            return self.bitcast(bits << 16, FLOAT32)
+        if "f16c" in self.function.module.cpu_features:
+            half = f"<{value.width} x half>" if value.width else "half"
+            kind = llvm_type(FLOAT16, value.width)
+            narrow = self.op(f"bitcast {kind} {value.value} to {half}")
+            single = llvm_type(FLOAT32, value.width)
+            return self.lanes(FLOAT32, self.op(f"fpext {half} {narrow} to {single}"), value.width)
+        # Place the fields and scale by 2^112; an all-ones exponent becomes float32's.
+        scaled = self.bitcast((bits & 0x7FFF) << 13, FLOAT32) * self.constant(2.0**112, FLOAT32)
+        magnitude = self.bitcast(scaled, UINT32)
+        special = (bits & 0x7C00) == 0x7C00
+        magnitude = self.select(special, magnitude | 0x7F800000, magnitude)
+        return self.bitcast(magnitude | ((bits & 0x8000) << 16), FLOAT32)
+
+    def _narrow(self, value: Lanes, dtype: DType) -> Lanes:
+        """Round float32 to nearest even; every NaN becomes 0x7fff, as `cvt` gives it."""
+        bits = self.bitcast(value, UINT32)
+        sign, magnitude = (bits >> 16) & 0x8000, bits & 0x7FFFFFFF
+        if dtype == BFLOAT16:
+            rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        else:
+            # Normal: re-bias and round the field. Small: 0.5 has the ulp of a subnormal half.
+            normal = (magnitude - (112 << 23) + 0xFFF + ((magnitude >> 13) & 1)) >> 13
+            half = self.constant(0.5, FLOAT32)
+            small = self.bitcast(self.bitcast(magnitude, FLOAT32) + half, UINT32) - 0x3F000000
+            field = self.select(magnitude < 0x38800000, small, normal)
+            field = self.select(magnitude >= 0x477FF000, self.constant(0x7C00, UINT32), field)
+            rounded = field | sign
+        rounded = self.select(magnitude > 0x7F800000, self.constant(0x7FFF, UINT32), rounded)
+        return self.bitcast(self.cast(rounded, UINT16), dtype)
+
+    # ---- pure functions
+
+    def intrinsic(self, name: str, *operands: Lanes) -> Lanes:
+        """Apply a pure function by its name in the IR."""
+        dtype = operands[0].dtype
+        if name in ("min", "max"):
+            return self.binary(name, *operands)
+        if dtype in (FLOAT16, BFLOAT16) and name not in ("fma",):
+            wide = self.intrinsic(name, *(self.cast(each, FLOAT32) for each in operands))
+            return wide if wide.dtype.is_bool else self.cast(wide, dtype)
+        handler = getattr(self, f"_function_{name}", None)
+        if handler is not None:
+            return handler(*operands)
+        if name in _LLVM_FLOAT and dtype.is_float:
+            return self._llvm(_LLVM_FLOAT[name], *operands)
+        raise CompilerBug(f"the simulator has no function {name!r}", code="compiler-bug")
+
+    def _llvm(self, name: str, *operands: Lanes, extra: tuple[tuple[str, str], ...] = ()) -> Lanes:
+        dtype = operands[0].dtype
+        width, values = self._together(*operands)
+        kind = llvm_type(dtype, width)
+        full = f"llvm.{name}.{_suffix(dtype, width)}"
+        arguments = [(kind, value) for value in values] + list(extra)
+        return self.lanes(dtype, self.call(kind, full, *arguments), width)
+
+    def _function_fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+        if a.dtype in (FLOAT16, BFLOAT16):
+            # The product is exact in float64, and the sum is rounded to odd on the way down.
+            wide = [self.cast(self.cast(each, FLOAT32), FLOAT64) for each in (a, b, c)]
+            return self._narrow(self._to_single_odd(self._llvm("fma", *wide)), a.dtype)
+        return self._llvm("fma", a, b, c)
+
+    def _function_abs(self, a: Lanes) -> Lanes:
+        if a.dtype.is_float:
+            return self._llvm("fabs", a)
+        return self.select(a < 0, -a, a) if a.dtype.kind == "int" else a
+
+    def _function_popcount(self, a: Lanes) -> Lanes:
+        return self.cast(self._llvm("ctpop", a), INT32)
+
+    def _function_clz(self, a: Lanes) -> Lanes:
+        return self.cast(self._llvm("ctlz", a, extra=(("i1", "false"),)), INT32)
+
+    def _function_ctz(self, a: Lanes) -> Lanes:
+        return self.cast(self._llvm("cttz", a, extra=(("i1", "false"),)), INT32)
+
+    def _function_brev(self, a: Lanes) -> Lanes:
+        return self._llvm("bitreverse", a)
+
+    def _function_rsqrt(self, a: Lanes) -> Lanes:
+        return self.constant(1.0, a.dtype) / self._llvm("sqrt", a)
+
+    def _function_isnan(self, a: Lanes) -> Lanes:
+        return a != a
+
+    def _function_isinf(self, a: Lanes) -> Lanes:
+        return self._llvm("fabs", a) == self.constant(float("inf"), a.dtype)
+
+    def _function_isfinite(self, a: Lanes) -> Lanes:
+        return self._llvm("fabs", a) < self.constant(float("inf"), a.dtype)
+
+
+_LLVM_FLOAT = {
+    "sqrt": "sqrt",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "nearbyint": "roundeven",
+    "round": "round",
+    "exp2": "exp2",
+    "log2": "log2",
+    "copysign": "copysign",
+    "sin": "sin",
+    "cos": "cos",
+}
+
+
+def _suffix(dtype: DType, width: int) -> str:
+    name = {"float": "f32", "double": "f64"}.get(scalar_type(dtype), scalar_type(dtype))
+    return f"v{width}{name}" if width else name
+
+
+def _integer(value: Lanes) -> int | None:
+    """Read a uniform integer literal."""
+    if value.width or value.value.startswith("%") or value.value in ("true", "false"):
+        return None
+    number = int(value.value)
+    if value.dtype.kind == "int" and number >> (value.dtype.bits - 1):
+        number -= 1 << value.dtype.bits
+    return number
+
+
+def _below(value: Lanes, limit: int) -> bool:
+    known = _integer(value) if value.dtype.is_integer else None
+    return known is not None and 0 <= known < limit
+
+
+def _power_of_two(value: Lanes) -> int | None:
+    known = _integer(value)
+    if known is None or known <= 0 or known & (known - 1):
+        return None
+    return known.bit_length() - 1
