@@ -20,14 +20,14 @@ from tilewright import codegen, sim
 from tilewright.base.errors import LaunchError, TargetError
 from tilewright.base.targets import Target, requested_arch
 from tilewright.base.targets import target as target_named
+from tilewright.codegen.read_only import read_only_pointers
 from tilewright.ir.expressions import Constant
 from tilewright.ir.statements import Kernel, Program
+from tilewright.ir.types import PointerType
 from tilewright.passes import pipeline
 from tilewright.passes.check_target import choose_target
 from tilewright.runtime import nvrtc
 from tilewright.runtime.arguments import bind
-from tilewright.runtime.cubin import usage
-from tilewright.runtime.effects import written_parameters
 from tilewright.runtime.host import HostRun
 from tilewright.runtime.once import Once
 from tilewright.runtime.simulator import Simulator
@@ -53,6 +53,7 @@ class Defaults:
 
     `target`, `backend` and `schedule` override what the program asks for, `cpu` is LLVM's name
     of the processor to make code for; `on_compile` is called with every new executable.
+    Raises `TilewrightError` for a value that is none.
     """
 
     target: str | None = None
@@ -60,6 +61,14 @@ class Defaults:
     schedule: str | None = None
     cpu: str | None = None
     on_compile: Callable[[Executable], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.target is not None:
+            requested_arch(self.target)
+        if self.backend is not None:
+            _backend(self.backend)
+        if self.schedule is not None:
+            _schedule(self.schedule)
 
 
 _session = Defaults()
@@ -78,17 +87,16 @@ def session(defaults: Defaults) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel takes; `registers` and `stack_bytes` are per thread, known from its cubin.
+    """What a kernel takes: threads of a CTA, and bytes of the CTA's shared memory.
 
-    `threads` and `dynamic_shared_bytes` are `None` if they depend on arguments. Shared memory
-    is one dynamic block, so that `static_shared_bytes` is 0.
+    `None` is what depends on arguments. All shared memory that a kernel lays out is one dynamic
+    block. `compiled` is what the assembler reports (registers and bytes per thread), once there
+    is a cubin.
     """
 
     threads: int | None
-    static_shared_bytes: int
     dynamic_shared_bytes: int | None
-    registers: int | None = None
-    stack_bytes: int | None = None
+    compiled: nvrtc.KernelUsage | None = None
 
 
 class Executable:
@@ -109,12 +117,10 @@ class Executable:
         self.ir = lowered
         self.target = target
         self.backend = backend
-        written = [written_parameters(kernel) for kernel in lowered.kernels]
-        self._written: frozenset[str] = frozenset().union(*written)
+        self._written = frozenset[str]().union(*map(_written, lowered.kernels))
         self._simulator = simulator
         self._source = Once(lambda: codegen.generate(lowered, target).text)
-        self._cubin = Once(lambda: nvrtc.compile_cubin(self.source, target, self.name))
-        self._ptx = Once(lambda: nvrtc.compile_ptx(self.source, target, self.name))
+        self._built = Once(lambda: nvrtc.build(self.source, target, self.name))
 
     @property
     def name(self) -> str:
@@ -131,27 +137,17 @@ class Executable:
 
         Raises `TargetError` (`missing-tool`) without the extra `cuda` of this package.
         """
-        return self._cubin()
+        return self._built().cubin
 
     def ptx(self) -> str:
         """Compile to PTX, by NVRTC; raises as `cubin` does."""
-        return self._ptx()
+        return self._built().ptx
 
     @property
     def resources(self) -> dict[str, Resources]:
         """Tell what each kernel takes, by its name; registers once `cubin()` has been called."""
-        used = usage(self._cubin()) if self._cubin.done else {}
-        found: dict[str, Resources] = {}
-        for kernel in self.ir.kernels:
-            measured = used.get(kernel.name)
-            found[kernel.name] = Resources(
-                _threads(kernel),
-                0,
-                _shared_bytes(kernel),
-                measured.registers if measured else None,
-                measured.stack_bytes if measured else None,
-            )
-        return found
+        usage = self._built().usage if self._built.done else {}
+        return {kernel.name: _resources(kernel, usage) for kernel in self.ir.kernels}
 
     def __call__(self, *arguments: Any) -> None:
         """Run the program; arrays that it writes are changed in place.
@@ -250,27 +246,39 @@ def _backend(name: str) -> str:
 def _options(
     schedule: str | None, numerics: str | None, workers: int | None, step_limit: int | None
 ) -> sim.Options:
-    name, _, seed = (schedule or "late").partition(":")
-    if name not in SCHEDULES or (seed and (name != "random" or not seed.isdecimal())):
-        _refuse("a schedule", schedule, (*SCHEDULES, "random:SEED"))
+    name, seed = _schedule(schedule or "late")
     if numerics not in (None, "fast"):
         _refuse("a kind of numerics", numerics, ("fast",))
     for what, count in (("a number of workers", workers), ("a step limit", step_limit)):
         if count is not None and count < 1:
             _refuse(what, count, ("1 or more",))
     return sim.Options(
-        schedule=name,
-        seed=int(seed or 0),
-        workers=workers,
-        step_limit=step_limit,
-        cpu=_session.cpu,
+        schedule=name, seed=seed, workers=workers, step_limit=step_limit, cpu=_session.cpu
     )
+
+
+def _schedule(text: str) -> tuple[str, int]:
+    """Read a schedule and its seed."""
+    name, colon, seed = text.partition(":")
+    if name not in SCHEDULES or (colon and (name != "random" or not seed.isdecimal())):
+        _refuse("a schedule", text, (*SCHEDULES, "random:SEED"))
+    return name, int(seed or 0)
 
 
 def _refuse(what: str, found: object, choices: tuple[str, ...]) -> NoReturn:
     raise LaunchError(
         f"{found!r} is not {what}", code="bad-option", expected="one of " + ", ".join(choices)
     )
+
+
+def _written(kernel: Kernel) -> frozenset[str]:
+    """Name the pointers that a kernel may write through."""
+    pointers = {param.name for param in kernel.params if isinstance(param.type, PointerType)}
+    return frozenset(pointers - read_only_pointers(kernel))
+
+
+def _resources(kernel: Kernel, usage: Mapping[str, nvrtc.KernelUsage]) -> Resources:
+    return Resources(_threads(kernel), _shared_bytes(kernel), usage.get(kernel.name))
 
 
 def _threads(kernel: Kernel) -> int | None:

@@ -19,7 +19,7 @@ from tilewright.codegen.prelude import (
     PREDICATE_OUT,
     PREDICATED,
 )
-from tilewright.codegen.spelling import Names, bug, is_narrow, scalar_type
+from tilewright.codegen.spelling import Names, is_narrow, scalar_type
 from tilewright.isa.declaration import Form, Operand, accepted_types
 
 # The C++ type of an asm operand and its constraint, by the bits and kind of the register.
@@ -61,22 +61,6 @@ class Argument:
     def is_output(self) -> bool:
         """Tell the operands that the instruction writes."""
         return self.operand.role != "in"
-
-
-def present_operands(form: Form, given: int) -> tuple[Operand, ...]:
-    """List the operands of a form that a call with that many values has.
-
-    Optional operands are left out from the end on. Raises `CompilerBug` if none fits.
-    """
-    present = list(form.operands)
-    while (excess := sum(operand.count for operand in present) - given) > 0:
-        optional = [i for i, operand in enumerate(present) if operand.optional]
-        if not optional:
-            break
-        del present[optional[-1]]
-    if excess:
-        raise bug(f"{form.text} is given {given} operands")
-    return tuple(present)
 
 
 def asm_type(type: str) -> str:
@@ -187,7 +171,9 @@ def _operand_list(form: Form, arguments: Sequence[Argument], rendered: dict[str,
     template = form.declaration.asm
     if template is None:
         return ", ".join(
-            f"[{rendered[a.operand.name]}]" if a.operand.kind == "address" else rendered[a.operand.name]
+            f"[{rendered[a.operand.name]}]"
+            if a.operand.kind == "address"
+            else rendered[a.operand.name]
             for a in arguments
         )
     for operand in form.operands:
@@ -220,9 +206,7 @@ def _operand(writer: _Writer, argument: Argument, *, preserve: bool) -> str:
             return f"{{{joined}}}" if operand.grouped else joined
 
 
-def _register(
-    writer: _Writer, argument: Argument, kind: DType, suffix: str, *, kept: bool
-) -> str:
+def _register(writer: _Writer, argument: Argument, kind: DType, suffix: str, *, kept: bool) -> str:
     parameter = writer.names(f"{argument.operand.name}{suffix}")
     spelled = scalar_type(kind)
     reference = "&" if argument.is_output else ""
@@ -253,9 +237,11 @@ def _place(parameter: str, kind: DType, held: str) -> str | None:
 
 def _into_register(writer: _Writer, value: str, kind: DType, held: str) -> str:
     if is_narrow(kind) and kind.lanes == 1:
-        return f"{value}.bits"
+        return f"{value}.bits" if kind.bits == 16 else f"{held}({value}.bits)"
     integral = kind.lanes == 1 and (kind.is_integer or kind.is_bool)
-    if scalar_type(kind) == held or (integral and held not in ("float", "double")):
+    if integral and held not in ("float", "double"):
+        return value if kind.bits > 8 else f"{held}({value})"
+    if scalar_type(kind) == held:
         return value
     writer.needs.add("bit_cast")
     return f"bit_cast<{held}>({value})"

@@ -1,4 +1,4 @@
-'''The C++ that generated kernels stand on: types and helpers, each emitted only where it is used.
+"""The C++ that generated kernels stand on: types and helpers, each emitted only where it is used.
 
 May import nothing. This is the only file outside `isa/` that contains PTX text: what the language
 itself needs (special registers, narrow conversions, predicates) and CUDA C++ has no builtin for
@@ -6,7 +6,7 @@ without headers.
 
     >>> [name for name in required({"bfloat16"}, 80)]
     ['bit_cast', 'widen', 'bfloat16']
-'''
+"""
 
 from __future__ import annotations
 
@@ -65,19 +65,32 @@ NARROW_COMPARISON(<=) NARROW_COMPARISON(>) NARROW_COMPARISON(>=)
 #undef NARROW_ARITHMETIC
 #undef NARROW_COMPARISON
 template <class T, class = typename T::narrow_float>
-__device__ __forceinline__ T operator-(T a) { return narrow<T>(-widen(a)); }
+__device__ __forceinline__ T operator-(T a) {
+  a.bits ^= T::sign;
+  return a;
+}
 """
 
 _FLOAT16 = """\
-struct float16 { uint16_t bits; typedef float16 narrow_float; };
-__device__ __forceinline__ float widen(float16 value) { return __nvvm_h2f(value.bits); }
+struct float16 {
+  uint16_t bits;
+  typedef float16 narrow_float;
+  enum { sign = 0x8000 };
+};
+extern "C" __device__ float __nv_half2float(uint16_t bits);
+extern "C" __device__ uint16_t __nv_float2half_rn(float value);
+__device__ __forceinline__ float widen(float16 value) { return __nv_half2float(value.bits); }
 template <> __device__ __forceinline__ float16 narrow<float16>(float value) {
-  return float16{uint16_t(__nvvm_f2h_rn(value))};
+  return float16{__nv_float2half_rn(value)};
 }
 """
 
 _BFLOAT16 = """\
-struct bfloat16 { uint16_t bits; typedef bfloat16 narrow_float; };
+struct bfloat16 {
+  uint16_t bits;
+  typedef bfloat16 narrow_float;
+  enum { sign = 0x8000 };
+};
 __device__ __forceinline__ float widen(bfloat16 value) {
   return bit_cast<float>(unsigned(value.bits) << 16);
 }
@@ -156,7 +169,11 @@ def _small_float(name: str, exponent: int, fraction: int, bias: int, specials: i
     format = f"<{exponent}, {fraction}, {bias}, {specials}>"
     return Snippet(
         f"""\
-struct {name} {{ uint8_t bits; typedef {name} narrow_float; }};
+struct {name} {{
+  uint8_t bits;
+  typedef {name} narrow_float;
+  enum {{ sign = {1 << (exponent + fraction):#x} }};
+}};
 __device__ __forceinline__ float widen({name} value) {{
   return decode_small_float{format}(value.bits);
 }}
@@ -286,12 +303,13 @@ template <class T, int lanes> __device__ __forceinline__ vector<T, lanes> broadc
   for (int lane = 0; lane < lanes; ++lane) result.at[lane] = value;
   return result;
 }
-#define VECTOR_ARITHMETIC(op)                                                              \\
-  template <class T, int lanes>                                                            \\
-  __device__ __forceinline__ vector<T, lanes> operator op(vector<T, lanes> a, vector<T, lanes> b) { \\
-    _Pragma("unroll") for (int lane = 0; lane < lanes; ++lane)                             \\
-      a.at[lane] = a.at[lane] op b.at[lane];                                               \\
-    return a;                                                                              \\
+#define VECTOR_ARITHMETIC(op)                                                   \\
+  template <class T, int lanes>                                                 \\
+  __device__ __forceinline__ vector<T, lanes> operator op(vector<T, lanes> a,   \\
+                                                          vector<T, lanes> b) { \\
+    _Pragma("unroll") for (int lane = 0; lane < lanes; ++lane)                  \\
+      a.at[lane] = a.at[lane] op b.at[lane];                                    \\
+    return a;                                                                   \\
   }
 VECTOR_ARITHMETIC(+) VECTOR_ARITHMETIC(-) VECTOR_ARITHMETIC(*) VECTOR_ARITHMETIC(/)
 #undef VECTOR_ARITHMETIC
@@ -331,8 +349,7 @@ SNIPPETS: dict[str, Snippet] = {
 }
 
 # Names of the prelude and of CUDA C++ that generated code uses: no variable may hide them.
-RESERVED = frozenset(
-    """
+_TAKEN = """
     bit_cast widen narrow odd odd_float narrow_fma vector broadcast tensor_map divide modulo
     floor_divide floor_modulo shift_left shift_right advance clamp shared_address global_address
     generic_address shared_memory decode_small_float encode_small_float uint128_t
@@ -340,8 +357,10 @@ RESERVED = frozenset(
     threadIdx blockIdx blockDim gridDim warpSize printf min max abs llabs fabs fabsf fmin fminf
     fmax fmaxf floor floorf ceil ceilf trunc truncf rint rintf round roundf sqrt sqrtf rsqrt
     rsqrtf copysign copysignf fmod fmodf clock64 isnan isinf NULL
-    """.split()
-) | frozenset(name for name in SNIPPETS if name.startswith(("float", "bfloat")))
+"""
+RESERVED = frozenset(_TAKEN.split()) | frozenset(
+    name for name in SNIPPETS if name.startswith(("float", "bfloat"))
+)
 
 
 def required(used: Iterable[str], capability: int) -> tuple[str, ...]:
@@ -384,7 +403,15 @@ BUILTIN_REGISTERS = {
 
 # Special registers that change while a thread runs, so that every read counts.
 CHANGING_REGISTERS = frozenset(
-    ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "globaltimer_hi", "activemask")
+    (
+        "clock",
+        "clock_hi",
+        "clock64",
+        "globaltimer",
+        "globaltimer_lo",
+        "globaltimer_hi",
+        "activemask",
+    )
 )
 
 

@@ -21,6 +21,9 @@ from tilewright.base.spaces import Space
 from tilewright.codegen.prelude import RESERVED
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, Type
 
+# The longest line that is written where it can be broken.
+WIDTH = 100
+
 _SCALARS = {
     "bool": "bool",
     "int8": "int8_t",
@@ -36,8 +39,7 @@ _SCALARS = {
     "float64": "double",
 }
 
-_KEYWORDS = frozenset(
-    """
+_CPP_KEYWORDS = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t
     class compl const const_cast constexpr continue decltype default delete do double dynamic_cast
     else enum explicit export extern false float for friend goto if inline int long mutable
@@ -45,8 +47,8 @@ _KEYWORDS = frozenset(
     reinterpret_cast return short signed sizeof static static_assert static_cast struct switch
     template this thread_local throw true try typedef typeid typename union unsigned using virtual
     void volatile wchar_t while xor xor_eq
-    """.split()
-)
+"""
+_KEYWORDS = frozenset(_CPP_KEYWORDS.split())
 
 
 def bug(message: str, location: Location | None = None) -> CompilerBug:
@@ -135,7 +137,7 @@ def unsigned_literal(value: int, dtype: DType) -> str:
     return f"{value % (1 << 64)}ull" if dtype.bits == 64 else f"{value % (1 << 32)}u"
 
 
-def literal(value: int | float | bool, dtype: DType) -> str:
+def literal(value: float | bool, dtype: DType) -> str:
     """Spell a value of an element type as an expression of exactly its C++ type."""
     if dtype.is_bool:
         return "true" if value else "false"

@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import FrontendError, TilewrightError
 from tilewright.base.locations import Location
 from tilewright.ir.expressions import Expr, Load, Read, SpecialRegister, Var
-from tilewright.ir.statements import Bind, Block, Declare, Stmt
-from tilewright.ir.types import ScalarType, Type
+from tilewright.ir.statements import Allocate, Bind, Declare, Stmt
+from tilewright.ir.types import ScalarType, TensorType, Type
+from tilewright.ir.visit import children
 
 _current: ContextVar[Builder | None] = ContextVar("tilewright_builder", default=None)
 
@@ -35,7 +36,8 @@ class Builder:
 
     `where` is the place of the code that is being read, `arguments` the places of the arguments
     of the call that is being made, by position or keyword. `cells` are the names of mutable
-    cells; `hint` is the name that the value of the current expression is about to get.
+    cells; `hint` is the name that the value of the current expression is about to get; `depth`
+    counts the branches and loops of the kernel that are open; `reader` is who reads.
     """
 
     blocks: list[list[Stmt]] = field(default_factory=list[list[Stmt]])
@@ -45,7 +47,8 @@ class Builder:
     where: Location | None = None
     arguments: dict[int | str, Location] = field(default_factory=dict[int | str, Location])
     hint: str | None = None
-    caller: Any = None
+    depth: int = 0
+    reader: Any = None
 
     @contextmanager
     def activate(self) -> Iterator[Builder]:
@@ -96,10 +99,20 @@ class Builder:
         self.emit(Declare(var, value, location=self.where))
         return var
 
+    def allocate(self, type: TensorType, name: str | None = None) -> Var:
+        """Allocate a buffer, under the name that it is about to get."""
+        var = self.variable(self.named(name, "buffer"), type)
+        self.emit(Allocate(var, location=self.where))
+        return var
+
+    def named(self, name: str | None, otherwise: str) -> str:
+        """Choose the name of what a call makes: as asked, or that of the assignment's target."""
+        hint, self.hint = self.hint, None
+        return name or hint or otherwise
+
     def result(self, name: str, dtype: DType) -> Var:
         """Declare a cell that one instruction writes and that then stays as it is."""
-        var = self.declare(self.hint or name, dtype)
-        self.hint = None
+        var = self.declare(self.named(None, name), dtype)
         self.cells.discard(var.name)
         return var
 
@@ -113,21 +126,11 @@ class Builder:
             case SpecialRegister():
                 return value.name in _CLOCKS
             case _:
-                return any(self.reads_state(child) for child in children(value))
+                return any(self.reads_state(e) for e in children(value) if isinstance(e, Expr))
 
     def argument(self, key: int | str) -> Location | None:
         """Give the place of an argument of the call that is being made."""
         return self.arguments.get(key, self.where)
-
-
-def children(value: Expr) -> Iterator[Expr]:
-    """List the expressions directly inside an expression."""
-    for each in fields(value):  # type: ignore[arg-type]
-        inner = getattr(value, each.name)
-        if isinstance(inner, Expr):
-            yield inner
-        elif isinstance(inner, tuple):
-            yield from (item for item in inner if isinstance(item, Expr))
 
 
 def active() -> Builder | None:
@@ -175,13 +178,3 @@ def placed(error: TilewrightError, location: Location | None) -> TilewrightError
         hint=error.hint,
         notes=error.notes,
     )
-
-
-def as_block(statements: list[Stmt]) -> Block:
-    """Close a block."""
-    return tuple(statements)
-
-
-def inlined(location: Location | None, at: Location | None) -> Location | None:
-    """Note the call through which a place was reached."""
-    return location if location is None or at is None else replace(location, inlined_at=at)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -259,6 +259,12 @@ class Scalar(Value):
         return wrap(Intrinsic("pow", (self.expr, power), self.expr.type, location=here()))
 
 
+class Cell(Scalar):
+    """A mutable cell, as the call gives it that declares it: an assignment names the cell."""
+
+    __slots__ = ()
+
+
 class Pointer(Value):
     """An address in a space, with the element type there; indices count elements."""
 
@@ -441,8 +447,6 @@ def _axis(index: Any, whole: Expr) -> tuple[Expr, int, Expr | None]:
     stop = whole if index.stop is None else lift_index(index.stop)
     length = difference(stop, start)
     extent = binary("floordiv", binary("add", length, step - 1, here()), step, here())
-    if index.step is not None and as_constant(length) is None:
-        extent = binary("floordiv", length, step, here())
     found = as_constant(extent)
     if found is not None and found < 1:
         raise FrontendError("a view is empty", code="bad-index", location=here())
@@ -667,4 +671,3 @@ def space_named(scope: str) -> Space:
         location=here(),
         expected=", ".join(space.value for space in Space),
     )
-

@@ -131,9 +131,7 @@ def reshape(source: Expr, shape: Sequence[Expr], location: Location | None) -> E
     return Reshape(source, result, location=location)
 
 
-def relayout(
-    source: Expr, shape: Sequence[Expr], layout: Any, location: Location | None
-) -> Expr:
+def relayout(source: Expr, shape: Sequence[Expr], layout: Any, location: Location | None) -> Expr:
     """View the storage under a shape and a layout of its own.
 
     Raises `FrontendError`: `bad-layout` if shape and layout disagree, `bad-view` if the view
@@ -283,9 +281,7 @@ def _parse_side(text: str, location: Location | None) -> list[list[str]]:
     return axes
 
 
-def rearrange(
-    source: Expr, pattern: str, sizes: dict[str, int], location: Location | None
-) -> Expr:
+def rearrange(source: Expr, pattern: str, sizes: dict[str, int], location: Location | None) -> Expr:
     """Split, reorder and join axes as an einops pattern says: `"m (k v) -> k m v", v=4`.
 
     Raises `FrontendError` (`bad-view`) for a pattern that cannot be read, names that differ on

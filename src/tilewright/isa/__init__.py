@@ -5,11 +5,14 @@ May import `base`. Importing this package enters every declaration in the table
 """
 
 from tilewright.isa import (
+    arithmetic,
     async_copy,
     atomics,
     barriers,
+    conversion,
     declaration,
     fences,
+    logic,
     machine,
     matrix_moves,
     mbarrier,
@@ -19,11 +22,14 @@ from tilewright.isa import (
 )
 
 __all__ = [
+    "arithmetic",
     "async_copy",
     "atomics",
     "barriers",
+    "conversion",
     "declaration",
     "fences",
+    "logic",
     "machine",
     "matrix_moves",
     "mbarrier",

@@ -149,8 +149,10 @@ _AGAINST = 16
 
 
 def _vote(m: Machine, a: Lanes, b: Lanes | None, vote: Lanes) -> Sequence[Lanes]:
-    count = m.intrinsic("popcount", m.ballot(vote))
-    against = m.intrinsic("popcount", m.ballot(m.unary("not", vote)))
+    count, against = (
+        m.cast(m.intrinsic("popcount", m.ballot(each)), UINT32)
+        for each in (vote, m.unary("not", vote))
+    )
     return (_arrive(m, a, b, count | (against << _AGAINST)),)
 
 

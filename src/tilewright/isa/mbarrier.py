@@ -428,3 +428,20 @@ pending_count = declare(
     compute=_pending,
     volatile=False,
 )
+
+# ---------------------------------------------------------------------------- for reports
+
+
+def describe(word: int) -> str:
+    """Say in words what the eight bytes of an mbarrier hold."""
+    if word & _MARKS != _MARK:
+        return "it is not initialised"
+    number = (word & _HALF) | ((word >> 1) & (_HALF << 31))
+    pending, expected, phase = number & LIMIT, (number >> 42) & LIMIT, (number >> 41) & 1
+    transactions = (number >> 20) & ((1 << 21) - 1)
+    if transactions >> 20:
+        transactions -= 1 << 21
+    return (
+        f"phase {phase}, {expected - pending} of {expected} arrivals, "
+        f"{transactions} bytes still expected"
+    )

@@ -26,6 +26,7 @@ from tilewright.ir.statements import (
     Stmt,
     While,
 )
+from tilewright.passes.analysis.ranges import analyse_ranges
 from tilewright.passes.analysis.threads import block_threads
 from tilewright.passes.tiles.emission import emit
 from tilewright.passes.tiles.scene import Scene
@@ -41,7 +42,7 @@ def lower_tiles(program: Program) -> Program:
 
 
 def _lower_kernel(kernel: Kernel) -> Kernel:
-    body, _ = _lower_block(kernel.body, Scene(block_threads(kernel)))
+    body, _ = _lower_block(kernel.body, Scene(block_threads(kernel), analyse_ranges(kernel)))
     return replace(kernel, body=body)
 
 

@@ -60,7 +60,7 @@ class Simulator:
         shape = launch_shape(kernel, values, self.target)
         self._check_memory(kernel, shape.grid)
         regions = [sim.Region(m.name, m.address, m.size, m.writable) for m in memories]
-        arguments = [values[param.name] for param in kernel.params]
+        arguments = [values[var.name] for var in (*kernel.params, *kernel.symbols)]
         self._built[kernel.name]().launch(arguments, regions, shape.grid, output)
 
     def _check_memory(self, kernel: Kernel, grid: Extents) -> None:

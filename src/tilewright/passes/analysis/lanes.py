@@ -20,7 +20,6 @@ from tilewright.ir.expressions import (
     SpecialRegister,
     Var,
     as_constant,
-    binary,
 )
 from tilewright.ir.types import ScalarType
 from tilewright.passes.analysis.ranges import Ranges
@@ -102,7 +101,7 @@ class _Finder:
         extra = form.extra + int(number) % form.width
         return replace(form, extra=extra) if extra < form.scale else None
 
-    def _scaled(self, op: str, lanes: Expr, factor: int | float | None) -> LaneForm | None:
+    def _scaled(self, op: str, lanes: Expr, factor: float | None) -> LaneForm | None:
         form = self.find(lanes)
         if form is None or factor is None or not 0 < factor <= _MOST:
             return None
@@ -111,7 +110,7 @@ class _Finder:
             return None
         return LaneForm(form.scale * by, form.extra * by)
 
-    def _reduced(self, op: str, lanes: Expr, by: int | float | None) -> LaneForm | None:
+    def _reduced(self, op: str, lanes: Expr, by: float | None) -> LaneForm | None:
         form = self.find(lanes)
         if form is None or by is None or by <= 0:
             return None
@@ -124,23 +123,31 @@ class _Finder:
 
     def _is_linear_thread(self, expr: Expr) -> bool:
         """Recognise the number of a thread in its CTA, for blocks of two or three dimensions."""
-        tid = [SpecialRegister(f"tid.{axis}") for axis in "xyz"]
-        x, y, _ = (
-            SpecialRegister(f"ntid.{axis}") if extent is None else extent
-            for axis, extent in zip("xyz", self.block, strict=True)
-        )
-        nested = binary("add", tid[0], binary("mul", x, binary("add", tid[1], tid[2] * y)))
-        plane = binary("add", tid[0], binary("mul", x, tid[1]))
-        if expr == plane:
-            return self.block[2] == 1
-        return expr == nested or _terms(expr) == _terms(nested)
+        x, y, z = self.block
+        if x is None or y is None:
+            return expr in _LINEAR_THREAD or (z == 1 and expr == _PLANE_THREAD)
+        strides = {"tid.x": (x, 1), "tid.y": (y, x), "tid.z": (z, x * y)}
+        wanted = {name: stride for name, (extent, stride) in strides.items() if extent != 1}
+        found = _terms(expr)
+        return found is not None and wanted == {
+            name: stride for name, stride in found.items() if strides.get(name, (0,))[0] != 1
+        }
 
 
-def _terms(expr: Expr, factor: int = 1) -> dict[Expr, int] | None:
+_TID = [SpecialRegister(f"tid.{axis}") for axis in "xyz"]
+_NTID = [SpecialRegister(f"ntid.{axis}") for axis in "xyz"]
+_PLANE_THREAD = _TID[0] + _NTID[0] * _TID[1]
+_LINEAR_THREAD = (
+    _TID[0] + _NTID[0] * (_TID[1] + _NTID[1] * _TID[2]),
+    _PLANE_THREAD + _NTID[0] * _NTID[1] * _TID[2],
+)
+
+
+def _terms(expr: Expr, factor: int = 1) -> dict[str, int] | None:
     """Read a sum of multiples of special registers; `None` for anything else."""
     match expr:
         case SpecialRegister():
-            return {expr: factor}
+            return {expr.name: factor}
         case Binary(op="mul"):
             for by, other in ((expr.left, expr.right), (expr.right, expr.left)):
                 if isinstance(by, Constant):

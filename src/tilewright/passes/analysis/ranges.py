@@ -71,8 +71,13 @@ class Fact:
 
 
 def congruent(low: int, high: int, modulus: int, residue: int) -> Fact:
-    """Build a fact, its residue reduced by its modulus."""
-    return Fact(low, high, modulus, residue % modulus if modulus else residue)
+    """Build a fact, its residue reduced by its modulus and its bounds moved to such numbers."""
+    if modulus == 0:
+        return Fact(low, high, 0, residue)
+    first, last = low + (residue - low) % modulus, high - (high - residue) % modulus
+    if first <= last:
+        low, high = first, last
+    return Fact(low, high, modulus, residue % modulus)
 
 
 def exactly(value: int) -> Fact:
@@ -97,7 +102,8 @@ def whole(dtype: DType) -> Fact:
 def wrapped(fact: Fact, dtype: DType) -> Fact:
     """Give what holds of a value after it is reduced into a type."""
     if dtype.is_bool:
-        return Fact(0, 1) if fact != exactly(0) else fact
+        sure = fact.low > 0 or fact.high < 0
+        return exactly(1) if sure else exactly(0) if fact.low == fact.high else Fact(0, 1)
     every = whole(dtype)
     if every.low <= fact.low and fact.high <= every.high:
         return fact
@@ -108,7 +114,8 @@ def wrapped(fact: Fact, dtype: DType) -> Fact:
 # ---------------------------------------------------------------------------- operations
 
 
-def _add(a: Fact, b: Fact) -> Fact:
+def add(a: Fact, b: Fact) -> Fact:
+    """Give what holds of a sum."""
     return congruent(
         a.low + b.low, a.high + b.high, gcd(a.modulus, b.modulus), a.residue + b.residue
     )
@@ -119,10 +126,11 @@ def _negate(a: Fact) -> Fact:
 
 
 def _sub(a: Fact, b: Fact) -> Fact:
-    return _add(a, _negate(b))
+    return add(a, _negate(b))
 
 
-def _mul(a: Fact, b: Fact) -> Fact:
+def mul(a: Fact, b: Fact) -> Fact:
+    """Give what holds of a product."""
     ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
     modulus = gcd(a.modulus * b.modulus, a.modulus * b.residue, b.modulus * a.residue)
     return congruent(min(ends), max(ends), modulus, a.residue * b.residue)
@@ -205,7 +213,7 @@ def _shl(a: Fact, b: Fact) -> Fact | None:
         return None
     shifts = (1 << b.low, 1 << b.high)
     factor = exactly(shifts[0]) if b.low == b.high else Fact(shifts[0], shifts[1], shifts[0])
-    return _mul(a, factor)
+    return mul(a, factor)
 
 
 def _shr(a: Fact, b: Fact) -> Fact | None:
@@ -228,9 +236,9 @@ def _max(a: Fact, b: Fact) -> Fact:
 
 
 _OPERATIONS: dict[str, Callable[[Fact, Fact], Fact | None]] = {
-    "add": _add,
+    "add": add,
     "sub": _sub,
-    "mul": _mul,
+    "mul": mul,
     "floordiv": _floordiv,
     "mod": _mod,
     "truncdiv": _truncating(_floordiv),

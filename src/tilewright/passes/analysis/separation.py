@@ -1,6 +1,6 @@
 """Integers made of an unknown start and an array of constants: the form of a tile's addresses.
 
-May import NumPy, `ir` and `analysis.divisibility`. A layout is applied to them as to numbers.
+May import NumPy and `ir`. A layout is applied to them as to numbers.
 Division, remainder and bit operations go through if the constants stay below what the start is
 a multiple of; else they raise `Inseparable`.
 
@@ -16,7 +16,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.ir.expressions import Expr
-from tilewright.passes.analysis.divisibility import power_of_two
+
+# Stands for "divisible by every power of two that matters".
+_EVERY = 1 << 62
+
+
+def power_of_two(number: int) -> int:
+    """Give the largest power of two that divides a number, at most 2 ** 62."""
+    return min(number & -number, _EVERY) if number else _EVERY
 
 
 class Inseparable(Exception):

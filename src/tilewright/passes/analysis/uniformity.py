@@ -111,27 +111,28 @@ class Uniformity:
         """Tell whether lanes may part at a branch, or leave a loop at different times."""
         if self._parts(stmt):
             return True
-        return not isinstance(stmt, If) and self._breaks(stmt.body, parted=False)
+        return not isinstance(stmt, If) and self._breaks(stmt.body, parted=False)[0]
 
     def _parts(self, stmt: If | While | For) -> bool:
         if isinstance(stmt, For):
             return not self._all((stmt.start, stmt.stop, stmt.step))
         return not self.is_uniform(stmt.condition)
 
-    def _breaks(self, body: Block, parted: bool) -> bool:
-        """Tell whether a `break` of the loop of this body is reached by a part of its lanes."""
+    def _breaks(self, body: Block, parted: bool) -> tuple[bool, bool]:
+        """Tell whether a part of the lanes of a loop reaches a `break` of it.
+
+        Also whether only a part of them may be there behind the block.
+        """
+        breaks = False
         for stmt in body:
-            match stmt:
-                case Break() if parted:
-                    return True
-                case If():
-                    inner = parted or self._parts(stmt)
-                    if self._breaks(stmt.then, inner) or self._breaks(stmt.orelse, inner):
-                        return True
-                    parted = parted or (inner and leaves_early((stmt,)))
-                case _:
-                    continue
-        return False
+            if isinstance(stmt, Break):
+                breaks = breaks or parted
+            elif isinstance(stmt, If):
+                inner = parted or self._parts(stmt)
+                then, orelse = (self._breaks(arm, inner) for arm in (stmt.then, stmt.orelse))
+                breaks = breaks or then[0] or orelse[0]
+                parted = parted or (leaves_early((stmt,)) and (then[1] or orelse[1]))
+        return breaks, parted
 
     def _all(self, exprs: tuple[Expr, ...]) -> bool:
         return all(self.is_uniform(each) for each in exprs)

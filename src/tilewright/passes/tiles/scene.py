@@ -15,8 +15,8 @@ import numpy as np
 from tilewright.ir.expressions import Constant, Expr, SpecialRegister, Var, as_constant
 from tilewright.ir.statements import For
 from tilewright.ir.visit import walk_expressions
-from tilewright.passes.analysis.divisibility import divisor
 from tilewright.passes.analysis.evaluation import Environment, evaluate
+from tilewright.passes.analysis.ranges import Ranges
 from tilewright.passes.analysis.separation import Separated
 from tilewright.passes.analysis.threads import Threads
 from tilewright.passes.places import Valued
@@ -29,14 +29,14 @@ _COMBINATIONS = 1 << 20
 class Scene:
     """The threads that may be here, and what is known of variables.
 
-    `bindings` has the values of immutable names; `loops` those that a loop counter runs
-    through; `multiples` what divides a counter whose range is not constant.
+    `bindings` has the values of immutable names, `loops` those that a loop counter runs
+    through, `ranges` the facts of the kernel.
     """
 
     threads: Threads | None
+    ranges: Ranges = field(default_factory=Ranges)
     bindings: Mapping[Var, Expr] = field(default_factory=dict[Var, Expr])
     loops: Mapping[Var, range] = field(default_factory=dict[Var, range])
-    multiples: Mapping[Var, int] = field(default_factory=dict[Var, int])
 
     def bound(self, var: Var, value: Expr) -> Scene:
         """Add an immutable name."""
@@ -48,9 +48,7 @@ class Scene:
         if all(isinstance(each, int) for each in bounds) and bounds[2]:
             start, stop, step = (int(each or 0) for each in bounds)
             return replace(self, loops={**self.loops, loop.var: range(start, stop, step)})
-        facts = {**self.bindings, **self.multiples}
-        step = np.gcd(divisor(loop.start, facts), divisor(loop.step, facts))
-        return replace(self, multiples={**self.multiples, loop.var: int(step)})
+        return self
 
     def guarded(self, condition: Expr, holds: bool) -> Scene:
         """Keep the threads in which a condition may hold, or may fail to."""
@@ -66,14 +64,12 @@ class Scene:
 
     def symbolic(self) -> Valued:
         """Value starts as unknown numbers of which only a divisor is known."""
-        facts = {**self.bindings, **self.multiples}
-        facts |= {var: int(np.gcd.reduce([*each, each.step])) for var, each in self.loops.items()}
 
         def value(start: Expr) -> Any:
             constant = evaluate(start, Environment(bindings=self.bindings))
             if isinstance(constant, int):
                 return constant
-            return Separated(start, divisor(start, facts) or 1)
+            return Separated(start, self.ranges.divisor(start))
 
         return value
 

@@ -55,7 +55,7 @@ _FIELDS = (
 FIELD = {name: index for index, name in enumerate(_FIELDS)}
 _AFTER = len(_FIELDS)
 
-BARRIER_FIELDS = ("arrived", "expected", "generation")
+BARRIER_FIELDS = ("arrived", "expected", "generation", "reducing", "reduced")
 BARRIER_START = _AFTER
 EXITED_START = BARRIER_START + BARRIERS * len(BARRIER_FIELDS)  # lanes that returned, per warp
 LANES_START = EXITED_START + WARPS  # lanes that exist, per warp
@@ -80,5 +80,6 @@ QUEUE_RECORDS = 256
 FINISHED, SUSPENDED, STOPPED = range(3)  # what a path's code returns
 DONE, FAULTED, STUCK = range(3)  # what running a CTA returns
 
+DUMMY_BYTES = 4096
 STEP_QUANTUM = 1 << 16
 IDLE_LIMIT = 10_000

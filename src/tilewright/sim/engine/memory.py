@@ -83,7 +83,8 @@ def store(
         _generic_store(m, address, values, lanes)
         return
     dtype, count = values[0].dtype, len(values)
-    if not address.width and m.mask is None:
+    if not address.width:
+        values = [m.last(value) for value in values]
         name = _scalar_store(m, space, dtype, count)
         slot = m.function.slot(f"[{count} x {memory_type(dtype)}]")
         for index, value in enumerate(values):
@@ -298,7 +299,9 @@ def _vector_pointers(
         good = good & ~f.unpack(bad)
         base = f.field("shared")
         host = offset + base
-    safe = f.select(good, host, f.field("dummy"))
+    # Stores of inactive lanes must not be seen by their loads, which give zero.
+    dummy = f.field("dummy") + (context.DUMMY_BYTES // 2 if write else 0)
+    safe = f.select(good, host, dummy)
     pointers = f.op(f"inttoptr <32 x i64> {safe.value} to <32 x ptr>")
     start = f.pick(host, f.constant(0, UINT32))
     steps = f.cast(f.lane_id(), UINT64) * size + start

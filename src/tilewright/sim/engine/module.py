@@ -1,18 +1,24 @@
 """LLVM modules and functions as text, with what the reports need to know of them.
 
-May import `base`. Text is emitted rather than built as objects because it is an order of
+May import `base` and `isa`. Text is emitted rather than built as objects because it is an order of
 magnitude faster; LLVM checks it when it parses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.base.dtypes import UINT64, DType
 from tilewright.base.locations import Location
+from tilewright.isa.declaration import Form
+
+if TYPE_CHECKING:
+    from tilewright.sim.engine.native import NativeMachine
 
 
 @dataclass(frozen=True)
@@ -32,10 +38,14 @@ class Module:
     """
 
     cpu_features: frozenset[str]
+    new_machine: Callable[[Module, str, str], NativeMachine]
     functions: dict[str, str] = field(default_factory=dict[str, str])
     declarations: dict[str, str] = field(default_factory=dict[str, str])
     sites: list[Site] = field(default_factory=list[Site])
     messages: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    agents: list[tuple[str, tuple[DType, ...]]] = field(default_factory=list[Any])
+    block: tuple[int, int, int] | None = None
+    numerics: str = "fast"
     _message_ids: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
     def site(self, location: Location | None, text: str) -> int:
@@ -50,6 +60,26 @@ class Module:
             self.messages.append(key)
             self._message_ids[key] = len(self.messages)
         return self._message_ids[key]
+
+    def machine(self, name: str, site: str = "0") -> NativeMachine:
+        """Begin a function in which instructions can be traced."""
+        return self.new_machine(self, name, site)
+
+    def agent(self, form: Form, dtypes: tuple[DType, ...]) -> int:
+        """Number the agent that carries out a form later, emitting it at its first use."""
+        name = "land_" + "".join(c if c.isalnum() else "_" for c in form.text)
+        entry = (name, dtypes)
+        if entry not in self.agents:
+            self.agents.append(entry)
+            f = self.machine(name, "%site")
+            words = [f.lanes(UINT64, f"%p{index}", 0) for index in range(len(dtypes))]
+            assert form.declaration.lands is not None
+            operands = [f.cast(word, kind) for word, kind in zip(words, dtypes, strict=True)]
+            form.declaration.lands(f, form, *operands)
+            f.function.emit("ret void")
+            listed = "".join(f", i64 %p{index}" for index in range(len(dtypes)))
+            f.function.finish("void", f"ptr %ctx, i32 %site{listed}", "noinline")
+        return self.agents.index(entry)
 
     def declare(self, name: str, declaration: str) -> str:
         """Declare an external function or an intrinsic once."""

@@ -103,6 +103,13 @@ class NativeMachine(Values):
             return value
         return self.pick(value, self.lowest(self.active()) & 31)
 
+    def last(self, value: Lanes) -> Lanes:
+        """Give the value of the highest active lane, uniformly."""
+        if not value.width:
+            return value
+        leading = self.cast(self._function_clz(self.active()), UINT32)
+        return self.pick(value, (31 - leading) & 31)
+
     def pick(self, value: Lanes, lane: Lanes) -> Lanes:
         """Give the value of one lane, chosen at run time."""
         kind = llvm_type(value.dtype, value.width)
@@ -396,7 +403,7 @@ class NativeMachine(Values):
     # ---- barriers, agents, faults
 
     def _barrier_word(self, barrier: Lanes, field: str) -> str:
-        wide = self.cast(barrier, UINT64)
+        wide = self.cast(barrier & (context.BARRIERS - 1), UINT64)
         index = wide * len(BARRIER_FIELDS) + (BARRIER_START + BARRIER_FIELDS.index(field))
         return str(index.value)
 

@@ -1,0 +1,76 @@
+"""Conversions between element types, as `ir.expressions.Cast` defines them.
+
+May import `base`. Between integers as C's; into floats to nearest even, once; into integers
+towards zero, saturating, by the builtins that have a defined result for every operand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import DType
+from tilewright.codegen.spelling import is_narrow, scalar_type
+
+_SHORT = {"int32": "int", "uint32": "uint", "int64": "ll", "uint64": "ull"}
+_NARROWEST_EXACT = 16  # integers of so many bits convert to float exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The text of a conversion and the pieces of the prelude that it needs."""
+
+    text: str
+    needs: tuple[str, ...] = ()
+
+
+def conversion(value: str, source: DType, target: DType) -> Conversion | None:
+    """Convert the C++ expression `value` between scalar types; `None` if there is no such cast."""
+    spelled = scalar_type(target)
+    if target.base == "float8_e8m0fnu" or source.lanes != 1 or target.lanes != 1:
+        return None
+    if target.is_bool:
+        zero = "0.0f" if is_narrow(source) else "0"
+        return Conversion(f"({_widened(value, source)} != {zero})")
+    match source.is_float, target.is_float:
+        case False, False:
+            return Conversion(f"{spelled}({value})")
+        case False, True:
+            return _to_float(value, source, target)
+        case True, False:
+            return _to_integer(value, source, target)
+        case _:
+            return _between_floats(value, source, target)
+
+
+def _widened(value: str, source: DType) -> str:
+    return f"widen({value})" if is_narrow(source) else value
+
+
+def _to_float(value: str, source: DType, target: DType) -> Conversion:
+    if not is_narrow(target):
+        return Conversion(f"{scalar_type(target)}({value})")
+    if source.bits <= _NARROWEST_EXACT:
+        return Conversion(f"narrow<{target.base}>(float({value}))")
+    wide = value if source.bits == 64 else f"double({value})"
+    return Conversion(f"narrow<{target.base}>(odd_float({wide}))", ("odd",))
+
+
+def _to_integer(value: str, source: DType, target: DType) -> Conversion | None:
+    if target.bits > 64:
+        return None
+    origin = "double" if source.base == "float64" else "float"
+    widened = _widened(value, source)
+    if target.bits >= 32:
+        return Conversion(f"__{origin}2{_SHORT[target.name]}_rz({widened})")
+    low = -(1 << (target.bits - 1)) if target.kind == "int" else 0
+    high = low + (1 << target.bits) - 1
+    inner = f"clamp(__{origin}2int_rz({widened}), {low}, {high})"
+    return Conversion(f"{scalar_type(target)}({inner})", ("clamp",))
+
+
+def _between_floats(value: str, source: DType, target: DType) -> Conversion:
+    if not is_narrow(target):
+        return Conversion(f"{scalar_type(target)}({_widened(value, source)})")
+    if source.base == "float64":
+        return Conversion(f"narrow<{target.base}>(odd_float({value}))", ("odd",))
+    return Conversion(f"narrow<{target.base}>({_widened(value, source)})")

@@ -1,0 +1,50 @@
+"""What dialect functions give to the reader so that it does something for them.
+
+May import `ir` and `frontend.values`. A reader looks at what a statement or an assignment has
+evaluated to: these objects say "loop over this", "leave it as it is", "bind it".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base.dtypes import DType
+from tilewright.ir.expressions import Expr
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of the kernel: what a `for` statement runs over."""
+
+    ranges: tuple[tuple[Expr, Expr, Expr], ...]
+    kind: str = "serial"
+    dtype: DType | None = None
+
+
+@dataclass(frozen=True)
+class MetaValue:
+    """A Python value that an assignment leaves as it is."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Let:
+    """The annotation of a binding that is made in the kernel whatever its value."""
+
+    dtype: DType | None = None
+
+    def __getitem__(self, kind: Any) -> Let:
+        return Let(kind.dtype)
+
+
+@dataclass(frozen=True)
+class Constexpr:
+    """The annotation of a parameter or a name that is known when the kernel is compiled."""
+
+    def __call__(self, value: Any) -> Any:
+        return bool(value)
+
+    def __getitem__(self, kind: Any) -> Constexpr:
+        return self

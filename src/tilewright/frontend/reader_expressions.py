@@ -1,0 +1,439 @@
+"""How Python expressions are read: evaluated, with values of the kernel standing for its data.
+
+May import `base`, `ir` and the modules of this folder below it. Everything is a call in the
+end: operators call the methods of `Value`, names of the dialect call their builders, and
+ordinary Python is ordinary Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+from tilewright.base.errors import FrontendError, TilewrightError
+from tilewright.base.locations import Location
+from tilewright.frontend.builder import Builder, placed
+from tilewright.frontend.frames import Binding, Frame, Scope
+from tilewright.frontend.values import Cell, CellTensor, Scalar, Value, operand, wrap
+from tilewright.ir.expressions import (
+    Constant,
+    Load,
+    Var,
+    as_constant,
+    binary,
+    select,
+    unary,
+)
+from tilewright.ir.statements import Bind
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.BitAnd: operator.and_,
+    ast.MatMult: operator.matmul,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda item, among: item in among,
+    ast.NotIn: lambda item, among: item not in among,
+}
+
+
+class ExpressionReader:
+    """Evaluates expressions of the function that is being read."""
+
+    builder: Builder
+    frame: Frame
+
+    # ---- running Python
+
+    def perform(self, where: Location, function: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+        """Call a Python function on behalf of the code at a place.
+
+        Raises `FrontendError` there (`trace-error`, `bad-call`) if it fails.
+        """
+        self.builder.where = where
+        try:
+            return function(*args, **kw)
+        except TilewrightError as error:
+            if error.location is not None:
+                raise
+            raise placed(error, where) from error
+        except RecursionError as error:
+            raise FrontendError(
+                "the functions that this calls call themselves without end",
+                code="trace-error",
+                location=where,
+            ) from error
+        except Exception as error:
+            raise _python_failure(error, where, function, args, kw) from error
+
+    def binary_operator(self, kind: ast.operator) -> Callable[[Any, Any], Any]:
+        """Give the function of an operator."""
+        return _BINARY[type(kind)]
+
+    def refuse(self, node: ast.AST, what: str, hint: str | None = None) -> NoReturn:
+        """Raise that something has no meaning in a kernel."""
+        raise FrontendError(
+            f"{what} has no meaning in a kernel",
+            code="unsupported-statement",
+            location=self.frame.place(node),
+            hint=hint,
+        )
+
+    # ---- evaluation
+
+    def evaluate(self, node: ast.expr) -> Any:
+        """Evaluate an expression to a Python object or a value of the kernel."""
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name():
+                return self.name(node)
+            case ast.Call():
+                return self.call(node)
+            case ast.Attribute():
+                return self.attribute(node)
+            case ast.Subscript():
+                value, index = self.evaluate(node.value), self.index(node.slice)
+                where = self.frame.place(node)
+                return self.content(self.perform(where, operator.getitem, value, index), where)
+            case ast.BinOp():
+                left, right = self.in_order([node.left, node.right])
+                where = self.frame.place(node)
+                return self.perform(where, self.binary_operator(node.op), left, right)
+            case ast.UnaryOp():
+                return self.unary(node)
+            case ast.Compare():
+                return self.comparison(node)
+            case ast.BoolOp():
+                return self.logical(node)
+            case ast.IfExp():
+                return self.choice(node)
+            case _:
+                return self.display(node)
+
+    def display(self, node: ast.expr) -> Any:
+        """Evaluate what makes a Python object: displays, comprehensions, strings, functions."""
+        match node:
+            case ast.Tuple():
+                return tuple(self.elements(node.elts))
+            case ast.List():
+                return self.elements(node.elts)
+            case ast.Set():
+                return set(self.elements(node.elts))
+            case ast.Dict():
+                return self.dictionary(node)
+            case ast.ListComp() | ast.GeneratorExp():
+                found = list(self.comprehension(node.generators, node.elt))
+                return found if isinstance(node, ast.ListComp) else iter(found)
+            case ast.SetComp():
+                return set(self.comprehension(node.generators, node.elt))
+            case ast.DictComp():
+                pair = ast.Tuple([node.key, node.value], ast.Load())
+                return dict(self.comprehension(node.generators, ast.copy_location(pair, node)))
+            case ast.JoinedStr():
+                return "".join(self.text(part) for part in node.values)
+            case ast.Lambda():
+                return self.local_function(node, "<lambda>")
+            case ast.Slice():
+                return self.index(node)
+            case ast.NamedExpr():
+                self.refuse(node, "an assignment inside an expression (:=)")
+            case ast.Yield() | ast.YieldFrom():
+                self.refuse(node, "yield")
+            case ast.Await():
+                self.refuse(node, "await")
+            case _:
+                raise FrontendError(
+                    f"the expression {type(node).__name__} has no meaning in a kernel",
+                    code="unsupported-expression",
+                    location=self.frame.place(node),
+                )
+
+    def local_function(self, node: ast.Lambda | ast.FunctionDef, name: str) -> Any:
+        """Make a function of a definition inside the code that is read."""
+        raise NotImplementedError
+
+    def name(self, node: ast.Name) -> Any:
+        """Evaluate a name; a tensor that is used as a cell gives its element."""
+        where = self.frame.place(node)
+        binding = self.frame.look_up(node.id, where)
+        return self.content(binding.value, where)
+
+    def content(self, value: Any, where: Location) -> Any:
+        """Give what a cell holds; other objects as they are."""
+        if isinstance(value, CellTensor):
+            return self.perform(where, value.element)
+        return wrap(value.expr) if isinstance(value, Cell) else value
+
+    def attribute(self, node: ast.Attribute) -> Any:
+        """Evaluate an attribute; errors point at the name after the dot."""
+        value = self.evaluate(node.value)
+        where = self.frame.attribute_place(node)
+        return self.content(self.perform(where, getattr, value, node.attr), where)
+
+    def call(self, node: ast.Call) -> Any:
+        """Evaluate a call, whatever is called."""
+        hint, self.builder.hint = self.builder.hint, None
+        callee = self.evaluate(node.func)
+        plain = [arg.value if isinstance(arg, ast.Starred) else arg for arg in node.args]
+        named = [keyword.value for keyword in node.keywords]
+        values = iter(self.in_order([*plain, *named], by_reference=True))
+        args: list[Any] = []
+        places: dict[int | str, Location] = {}
+        for arg in node.args:
+            value = next(values)
+            spread = list(value) if isinstance(arg, ast.Starred) else [value]
+            for each in spread:
+                places[len(args)] = self.frame.place(arg)
+                args.append(each)
+        kwargs: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = next(values)
+            given = value if keyword.arg is None else {keyword.arg: value}
+            for key, each in given.items():
+                places[key] = self.frame.place(keyword.value)
+                kwargs[key] = each
+        self.builder.arguments = places
+        self.builder.hint = hint
+        return self.perform(self.frame.place(node), callee, *args, **kwargs)
+
+    def index(self, node: ast.expr) -> Any:
+        """Evaluate what stands in brackets."""
+        match node:
+            case ast.Tuple():
+                return tuple(self.index(each) for each in node.elts)
+            case ast.Slice():
+                parts = (node.lower, node.upper, node.step)
+                return slice(*(None if p is None else self.evaluate(p) for p in parts))
+            case _:
+                return self.evaluate(node)
+
+    def in_order(self, nodes: Sequence[ast.expr], by_reference: bool = False) -> list[Any]:
+        """Evaluate one after another.
+
+        Where a later one issues statements, what earlier ones read is bound before these.
+        Arguments that are places stay so: a call may write to them.
+        """
+        values: list[Any] = []
+        for node in nodes:
+            block = self.builder.blocks[-1] if self.builder.blocks else []
+            before = len(block)
+            found = self.evaluate(node)
+            if len(block) > before:
+                late = block[before:]
+                del block[before:]
+                values = [self.settled(value, by_reference) for value in values]
+                block.extend(late)
+            values.append(found)
+        return values
+
+    def settled(self, value: Any, by_reference: bool = False) -> Any:
+        """Bind, now, a value that would be another one if it were evaluated later."""
+        plain = not isinstance(value, Scalar) or isinstance(value, Cell)
+        if plain or not self.builder.reads_state(value.expr):
+            return value
+        if by_reference and isinstance(value.expr, Var | Load):
+            return value
+        var = self.builder.variable("value", value.expr.type)
+        self.builder.emit(Bind(var, value.expr, location=value.expr.location))
+        return wrap(var)
+
+    def elements(self, nodes: Sequence[ast.expr]) -> list[Any]:
+        """Evaluate the elements of a display."""
+        found: list[Any] = []
+        plain = [each.value if isinstance(each, ast.Starred) else each for each in nodes]
+        for node, value in zip(nodes, self.in_order(plain), strict=True):
+            if isinstance(node, ast.Starred):
+                found.extend(value)
+            else:
+                found.append(value)
+        return found
+
+    def dictionary(self, node: ast.Dict) -> dict[Any, Any]:
+        """Evaluate a dictionary display."""
+        found: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                found.update(self.evaluate(value))
+            else:
+                found[self.evaluate(key)] = self.evaluate(value)
+        return found
+
+    def comprehension(
+        self, generators: Sequence[ast.comprehension], element: ast.expr
+    ) -> Iterator[Any]:
+        """Evaluate a comprehension as Python does, in a scope of its own."""
+        self.frame.scopes.append(Scope())
+        try:
+            yield from self._generate(list(generators), element)
+        finally:
+            self.frame.scopes.pop()
+
+    def _generate(self, generators: list[ast.comprehension], element: ast.expr) -> Iterator[Any]:
+        if not generators:
+            yield self.evaluate(element)
+            return
+        first, *rest = generators
+        where = self.frame.place(first.iter)
+        for item in self.perform(where, iter, self.evaluate(first.iter)):
+            self.bind_target(first.target, item)
+            conditions = (self.known_truth(each, self.evaluate(each)) for each in first.ifs)
+            if all(conditions):
+                yield from self._generate(rest, element)
+
+    def bind_target(self, target: ast.expr, value: Any) -> None:
+        """Bind names of a target to parts of a Python value."""
+        if isinstance(target, ast.Name):
+            self.frame.bind(target.id, Binding(value, self.frame.place(target)))
+            return
+        if not isinstance(target, ast.Tuple | ast.List):
+            self.refuse(target, "a loop target that is not a name")
+        parts = self.perform(self.frame.place(target), list, value)
+        for each, part in zip(target.elts, parts, strict=True):
+            self.bind_target(each, part)
+
+    def text(self, node: ast.expr) -> str:
+        """Evaluate a part of an f-string."""
+        if not isinstance(node, ast.FormattedValue):
+            return str(self.evaluate(node))
+        value = self.evaluate(node.value)
+        if isinstance(value, Value):
+            number = as_constant(value.expr)
+            value = str(value.expr) if number is None else number
+        convert = {115: str, 114: repr, 97: ascii}.get(node.conversion, lambda given: given)
+        spec = "" if node.format_spec is None else str(self.evaluate(node.format_spec))
+        return self.perform(self.frame.place(node), format, convert(value), spec)
+
+    # ---- truth
+
+    def known_truth(self, node: ast.expr, value: Any) -> bool:
+        """Decide a condition that must be known now."""
+        if isinstance(value, Value) and isinstance(value.expr, Constant):
+            return bool(value.expr.value)
+        return self.perform(self.frame.place(node), bool, value)
+
+    def unary(self, node: ast.UnaryOp) -> Any:
+        """Evaluate an operator of one operand."""
+        value = self.evaluate(node.operand)
+        where = self.frame.place(node)
+        if not isinstance(node.op, ast.Not):
+            return self.perform(where, _UNARY[type(node.op)], value)
+        if isinstance(value, Value):
+            return wrap(self.perform(where, unary, "not", value.expr, where))
+        return self.perform(where, operator.not_, value)
+
+    def comparison(self, node: ast.Compare) -> Any:
+        """Evaluate a comparison; a chain is the conjunction of its links."""
+        values = self.in_order([node.left, *node.comparators])
+        where = self.frame.place(node)
+        result: Any = True
+        for op, left, right in zip(node.ops, values, values[1:], strict=False):
+            link = self.perform(where, _COMPARE[type(op)], left, right)
+            result = link if result is True else self._combine("logical_and", result, link, where)
+            if result is False:
+                return False
+        return result
+
+    def _combine(self, op: str, left: Any, right: Any, where: Location) -> Any:
+        if not isinstance(left, Value) and not isinstance(right, Value):
+            return (left and right) if op == "logical_and" else (left or right)
+        return wrap(self.perform(where, binary, op, operand(left), operand(right), where))
+
+    def logical(self, node: ast.BoolOp) -> Any:
+        """Evaluate `and` and `or`: in the kernel if the left side is a value of it."""
+        op = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
+        result = self.evaluate(node.values[0])
+        for each in node.values[1:]:
+            if isinstance(result, Value):
+                right = self.conditional(each)
+                result = self._combine(op, result, right, self.frame.place(node))
+                continue
+            truth = self.perform(self.frame.place(node), bool, result)
+            if truth == (op == "logical_or"):
+                return result
+            result = self.evaluate(each)
+        return result
+
+    def choice(self, node: ast.IfExp) -> Any:
+        """Evaluate `a if c else b`: a selection if the condition is a value of the kernel."""
+        condition = self.evaluate(node.test)
+        if not isinstance(condition, Value) or isinstance(condition.expr, Constant):
+            known = self.known_truth(node.test, condition)
+            return self.evaluate(node.body if known else node.orelse)
+        true, false = self.conditional(node.body), self.conditional(node.orelse)
+        where = self.frame.place(node)
+        sides = [self.perform(where, operand, side) for side in (true, false)]
+        return wrap(self.perform(where, select, condition.expr, *sides, where))
+
+    def conditional(self, node: ast.expr) -> Any:
+        """Evaluate an expression that is computed only sometimes, so must issue nothing."""
+        with self.builder.block() as issued:
+            value = self.evaluate(node)
+        if issued:
+            raise FrontendError(
+                "this would be executed whether or not the condition holds",
+                code="unsupported-expression",
+                location=self.frame.place(node),
+                hint="write an `if` statement around what has an effect",
+            )
+        return value
+
+
+def _python_failure(
+    error: Exception, where: Location, function: Any, args: Any, kwargs: Any
+) -> FrontendError:
+    """Describe an exception of Python code, or a wrong call of a function of the dialect."""
+    if function is getattr and isinstance(args[0], ModuleType):
+        return FrontendError(str(error), code="unknown-name", location=where)
+    ours = (getattr(function, "__module__", None) or "").startswith("tilewright.")
+    if ours and isinstance(error, TypeError) and not _accepts(function, args, kwargs):
+        return FrontendError(
+            f"{getattr(function, '__name__', 'this')}() is called with wrong arguments",
+            code="bad-call",
+            location=where,
+            expected=f"{getattr(function, '__name__', '')}{inspect.signature(function)}",
+            found=str(error),
+        )
+    return FrontendError(
+        "Python code that runs while the kernel is read has failed",
+        code="trace-error",
+        location=where,
+        found=f"{type(error).__name__}: {error}",
+    )
+
+
+def _accepts(function: Any, args: Any, kwargs: Any) -> bool:
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True

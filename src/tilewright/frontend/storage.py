@@ -1,0 +1,212 @@
+"""The part of the dialect that makes storage: buffers, cells, pointers, and what lowering leaves.
+
+May import `base`, `ir` and the modules of this folder below it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.base.errors import FrontendError
+from tilewright.base.spaces import Space
+from tilewright.frontend.annotations import TensorKind, tensor_type
+from tilewright.frontend.builder import argument_place, current, here
+from tilewright.frontend.values import (
+    Cell,
+    CellTensor,
+    Pointer,
+    Tensor,
+    Value,
+    as_dtype,
+    lift,
+    lift_index,
+    not_constant,
+    space_named,
+    wrap,
+)
+from tilewright.ir.expressions import (
+    AddressOf,
+    Load,
+    Offset,
+    Read,
+    SharedBase,
+    SpecialRegister,
+    as_constant,
+    cast,
+)
+from tilewright.ir.print_expressions import SHARED_BASE_TYPE
+from tilewright.ir.statements import Write
+from tilewright.ir.types import PointerType, ScalarType, TensorType
+
+_ALLOCATED = (Space.SHARED, Space.LOCAL)
+DEFAULT_ALIGNMENT = 64
+
+
+def _allocate(shape: Any, kind: Any, space: Space, align: int, layout: Any) -> TensorType:
+    alignment = DEFAULT_ALIGNMENT if align == -1 else align
+    type = tensor_type(shape, kind, space, alignment, layout)
+    for extent in type.shape:
+        if as_constant(extent) is None:
+            raise not_constant("the shape of a buffer is constant", extent)
+    return type
+
+
+def alloc_tensor(
+    shape: Any = None,
+    dtype: Any = "float32",
+    *,
+    scope: str = "shared",
+    align: int = -1,
+    layout: Any = "default",
+    ty_args: Any = None,
+) -> Tensor:
+    """Allocate a buffer: shared memory of the CTA, or registers of each thread.
+
+    `ty_args=[T.Tensor(…)]` gives shape, type and scope in one. Alignment is in bytes, 64 by
+    default; the layout is compact and row-major by default, unspecified if `None`.
+    """
+    if ty_args is not None:
+        type = _tensor_argument(ty_args)
+        given = type.align or align
+        space, extents = type.space, [wrap(extent) for extent in type.shape]
+        allocated = _allocate(extents, type.dtype, space, given, type.layout)
+    else:
+        space = space_named(scope)
+        allocated = _allocate(shape, dtype, space, align, layout)
+    if space not in _ALLOCATED:
+        raise FrontendError(
+            f"there is nothing to allocate in {space.value} memory",
+            code="bad-call",
+            location=argument_place("scope"),
+            expected='"shared" or "local"',
+        )
+    return Tensor(current().allocate(allocated))
+
+
+def _tensor_argument(ty_args: Any) -> TensorType:
+    kinds = ty_args if isinstance(ty_args, list | tuple) else [ty_args]
+    if len(kinds) != 1 or not isinstance(kinds[0], TensorKind):
+        raise FrontendError(
+            "ty_args is one T.Tensor(…)", code="bad-call", location=argument_place("ty_args")
+        )
+    return kinds[0].type
+
+
+def alloc_shared(
+    shape: Any,
+    dtype: Any = "float32",
+    data: None = None,
+    align: int = -1,
+    layout: Any = "default",
+) -> Tensor:
+    """Allocate shared memory of the CTA; see `alloc_tensor`."""
+    return Tensor(current().allocate(_allocate(shape, dtype, Space.SHARED, align, layout)))
+
+
+def alloc_local(
+    shape: Any,
+    dtype: Any = "float32",
+    data: None = None,
+    align: int = -1,
+    layout: Any = "default",
+) -> Tensor:
+    """Allocate registers of each thread, or of a group that a layout spreads them over."""
+    return Tensor(current().allocate(_allocate(shape, dtype, Space.LOCAL, align, layout)))
+
+
+def shared_scalar(dtype: Any = "int32", init: Any = None, *, name: str | None = None) -> CellTensor:
+    """Allocate one element of shared memory, read and assigned to as a name."""
+    type = _allocate((1,), dtype, Space.SHARED, -1, "default")
+    made = CellTensor(current().allocate(type, name))
+    if init is not None:
+        made[0] = init
+    return made
+
+
+def local_scalar(dtype: Any = "int32", init: Any = None, *, name: str | None = None) -> Cell:
+    """Declare a mutable cell of each thread."""
+    kind, builder = as_dtype(dtype), current()
+    first = None if init is None else cast(lift(init, kind), kind, here())
+    return Cell(builder.declare(builder.named(name, "cell"), kind, first))
+
+
+def alloc_scalar(
+    dtype: Any = "int32", init: Any = None, *, scope: str = "local", name: str | None = None
+) -> Cell | CellTensor:
+    """Declare a mutable cell, of each thread or in shared memory."""
+    if space_named(scope) is Space.LOCAL:
+        return local_scalar(dtype, init, name=name)
+    return shared_scalar(dtype, init, name=name)
+
+
+# ---------------------------------------------------------------------------- pointers
+
+
+def address_of(place: Any) -> Any:
+    """Point at an element of a tensor, or at the first element of a tensor."""
+    match place:
+        case Tensor():
+            return place.data
+        case Value(expr=Load() as load):
+            pointer = PointerType(
+                load.tensor.type.space,  # type: ignore[union-attr]
+                load.dtype,
+                load.dtype.bytes,
+            )
+            return wrap(AddressOf(load.tensor, load.indices, pointer, location=here()))
+        case Value(expr=Read() as read):
+            return wrap(read.pointer)
+        case _:
+            raise FrontendError(
+                "only an element of a tensor has an address",
+                code="operand-type",
+                location=argument_place(0),
+                expected="T.address_of(t[i]) or T.address_of(t)",
+            )
+
+
+def _pointer(value: Any) -> Any:
+    if not isinstance(value, Pointer):
+        raise FrontendError(
+            "a pointer is expected",
+            code="operand-type",
+            location=argument_place(0),
+            found=repr(value),
+        )
+    return value.expr
+
+
+def shared_base(dtype: Any = None, align: int | None = None) -> Any:
+    """Give the start of the kernel's block of shared memory."""
+    if dtype is None:
+        return wrap(SharedBase(SHARED_BASE_TYPE, location=here()))
+    type = PointerType(
+        Space.SHARED, as_dtype(dtype), SHARED_BASE_TYPE.align if align is None else align
+    )
+    return wrap(SharedBase(type, location=here()))
+
+
+def offset(pointer: Any, bytes: Any, dtype: Any = None, align: int | None = None) -> Any:
+    """Move a pointer by a number of bytes, to an element of a type and a known alignment."""
+    base = _pointer(pointer)
+    element = base.dtype if dtype is None else as_dtype(dtype)
+    type = PointerType(base.type.space, element, element.bytes if align is None else align)
+    return wrap(Offset(base, lift_index(bytes), type, location=here()))
+
+
+def read(pointer: Any) -> Any:
+    """Read the value at a pointer."""
+    base = _pointer(pointer)
+    return wrap(Read(base, ScalarType(base.dtype), location=here()))
+
+
+def write(pointer: Any, value: Any) -> None:
+    """Write a value at a pointer."""
+    base = _pointer(pointer)
+    stored = cast(lift(value, base.dtype), base.dtype, here())
+    current().emit(Write(base, stored, location=here()))
+
+
+def special_register(name: str, dtype: Any = "int32") -> Any:
+    """Read a special register by its name."""
+    return wrap(SpecialRegister(name, ScalarType(as_dtype(dtype)), location=here()))

@@ -1,0 +1,332 @@
+"""The rules of expressions: what each node must be, whatever stands around it.
+
+May import `base` and the nodes of `ir`. A rule is a class of nodes and a function that gives what
+is wrong with a node, or `None`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from tilewright.base.spaces import Space
+from tilewright.ir.expressions import (
+    ARITHMETIC,
+    COMPARISONS,
+    LOGICAL,
+    AddressOf,
+    Binary,
+    Bitcast,
+    Cast,
+    Constant,
+    Expr,
+    Intrinsic,
+    Load,
+    Offset,
+    Permute,
+    Read,
+    Reinterpret,
+    Relayout,
+    Reshape,
+    Select,
+    SharedBase,
+    SpecialRegister,
+    Subview,
+    Unary,
+    Var,
+    as_constant,
+    wrap,
+)
+from tilewright.ir.types import PointerType, ScalarType, TensorType, Type
+
+Rule = tuple[type | tuple[type, ...], Callable[[Any], str | None]]
+VIEWS = (Reshape, Permute, Reinterpret, Relayout, Subview)
+# The ids that `lower_ids` expands.
+NAMED_IDS = ("warp_id", "warpgroup_id", "warp_in_warpgroup", "thread_in_warpgroup", "linear_tid")
+_BITWISE = ("and", "or", "xor")
+_SHIFTS = ("shl", "shr")
+
+
+def broken_rule(rules: Sequence[Rule], node: Any) -> str | None:
+    """Give what the first broken rule says of a node, `None` if all hold."""
+    for kinds, rule in rules:
+        if isinstance(node, kinds):
+            message = rule(node)
+            if message is not None:
+                return message
+    return None
+
+
+# ---------------------------------------------------------------------------- helpers
+
+
+def is_condition(expr: Expr) -> bool:
+    """Tell a scalar boolean."""
+    return isinstance(expr.type, ScalarType) and expr.type.dtype.is_bool and expr.dtype.lanes == 1
+
+
+def is_index(expr: Expr) -> bool:
+    """Tell a scalar integer."""
+    type = expr.type
+    return isinstance(type, ScalarType) and type.dtype.is_integer and type.dtype.lanes == 1
+
+
+def _bits(type: Type) -> int | None:
+    match type:
+        case ScalarType():
+            return type.dtype.bits * type.dtype.lanes
+        case PointerType():
+            return type.space.address_bits
+        case _:
+            return None
+
+
+def _elements(type: TensorType) -> int | None:
+    extents = [as_constant(each) for each in type.shape]
+    return None if None in extents else prod(int(each) for each in extents)  # type: ignore[arg-type]
+
+
+def indexing(tensor: Expr, indices: tuple[Expr, ...]) -> str | None:
+    """Check that indices fit a tensor: their number, types, and range where it is known."""
+    if not isinstance(tensor.type, TensorType):
+        return f"a {tensor.type} is indexed, which is no tensor"
+    shape = tensor.type.shape
+    if len(indices) != len(shape):
+        return f"a tensor of {len(shape)} axes is indexed by {len(indices)} numbers"
+    for index, extent in zip(indices, shape, strict=True):
+        if not is_index(index):
+            return f"a {index.type} is no index"
+        at, end = as_constant(index), as_constant(extent)
+        if at is not None and (at < 0 or (end is not None and at >= end)):
+            return f"the index {at} lies outside an axis of {extent} elements"
+    return None
+
+
+# ---------------------------------------------------------------------------- rules
+
+
+def _constant(node: Constant) -> str | None:
+    dtype, value = node.type.dtype, node.value
+    if dtype.is_bool != isinstance(value, bool) or dtype.is_float != isinstance(value, float):
+        return f"the literal {value!r} is no {dtype}"
+    if dtype.is_integer and wrap(int(value), dtype) != value:
+        return f"the literal {value} is out of the range of {dtype}"
+    return None
+
+
+def _unary(node: Unary) -> str | None:
+    if node.op not in ("neg", "invert", "not"):
+        return f"there is no operation {node.op!r}"
+    if node.operand.type != node.type or not isinstance(node.type, ScalarType):
+        return f"the operand is a {node.operand.type}, the result a {node.type}"
+    if node.op == "not":
+        return None if is_condition(node) else "`not` takes a boolean"
+    takes = not node.dtype.is_float if node.op == "invert" else not node.dtype.is_bool
+    return None if takes else f"{node.op!r} does not take a {node.type}"
+
+
+def _binary(node: Binary) -> str | None:
+    left, right = node.left.type, node.right.type
+    if not isinstance(left, ScalarType) or left != right:
+        return f"the operands of {node.op!r} are a {left} and a {right}, which must be one type"
+    if node.op in LOGICAL:
+        both = is_condition(node.left) and is_condition(node)
+        return None if both else f"{node.op!r} takes and gives booleans"
+    if node.op in COMPARISONS:
+        return None if node.dtype.is_bool else "a comparison gives a boolean"
+    if node.op not in ARITHMETIC:
+        return f"there is no operation {node.op!r}"
+    if node.type != left:
+        return f"the operands are {left}, the result is {node.type}"
+    return _takes(node)
+
+
+def _takes(node: Binary) -> str | None:
+    dtype = node.dtype
+    if dtype.is_bool and node.op not in _BITWISE:
+        return f"{node.op!r} does not take booleans"
+    if dtype.is_float and node.op in (*_BITWISE, *_SHIFTS):
+        return f"{node.op!r} does not take floats"
+    if node.op == "div" and not dtype.is_float:
+        return "'div' takes floats"
+    return None
+
+
+def _select(node: Select) -> str | None:
+    if not is_condition(node.condition):
+        return "a choice is made by a boolean"
+    if not node.true.type == node.false.type == node.type:
+        return f"a choice between {node.true.type} and {node.false.type} gives {node.type}"
+    return None
+
+
+def _cast(node: Cast) -> str | None:
+    source, target = node.operand.type, node.type
+    if not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
+        return f"a {source} is not converted into a {target}"
+    same = source.dtype.lanes == target.dtype.lanes
+    return None if same else f"a {source} and a {target} differ in their number of lanes"
+
+
+def _bitcast(node: Bitcast) -> str | None:
+    have, want = _bits(node.operand.type), _bits(node.type)
+    if have is None or have != want:
+        return f"a {node.operand.type} and a {node.type} differ in width"
+    return None
+
+
+def _intrinsic(node: Intrinsic) -> str | None:
+    wrong = [each.type for each in node.operands if isinstance(each.type, TensorType)]
+    return f"{node.name!r} does not take a {wrong[0]}" if wrong else None
+
+
+def _load(node: Load) -> str | None:
+    message = indexing(node.tensor, node.indices)
+    if message is None and node.type != ScalarType(node.tensor.dtype):
+        return f"an element of a {node.tensor.type} is no {node.type}"
+    return message
+
+
+def _address(node: AddressOf) -> str | None:
+    message = indexing(node.tensor, node.indices)
+    if message is not None:
+        return message
+    tensor = node.tensor.type
+    assert isinstance(tensor, TensorType)
+    if (node.type.space, node.type.dtype) != (tensor.space, tensor.dtype):
+        return f"the address of an element of a {tensor} is no {node.type}"
+    return None
+
+
+def _view(node: Reshape | Permute | Reinterpret | Relayout | Subview) -> str | None:
+    source = node.source.type
+    if not isinstance(source, TensorType):
+        return f"a view is taken of a {source}, which is no tensor"
+    if source.space is not node.type.space:
+        return f"a view of {source.space.value} memory is in {node.type.space.value} memory"
+    if source.dtype != node.type.dtype and not isinstance(node, Reinterpret):
+        return f"a view of {source.dtype} has elements of {node.type.dtype}"
+    return None
+
+
+def _reshape(node: Reshape) -> str | None:
+    source = node.source.type
+    assert isinstance(source, TensorType)
+    have, want = _elements(source), _elements(node.type)
+    if have is not None and want is not None and have != want:
+        return f"a view of {have} elements has {want}"
+    return None
+
+
+def _permute(node: Permute) -> str | None:
+    source = node.source.type
+    assert isinstance(source, TensorType)
+    if sorted(node.axes) != list(range(len(source.shape))):
+        return f"the axes {node.axes} are no order of {len(source.shape)} axes"
+    if node.type.shape != tuple(source.shape[axis] for axis in node.axes):
+        return "the extents of the view are not those of the source in the new order"
+    return None
+
+
+def _reinterpret(node: Reinterpret) -> str | None:
+    source = node.source.type
+    assert isinstance(source, TensorType)
+    have, want = _elements(source), _elements(node.type)
+    if have is None or want is None:
+        return None
+    old, new = have * (_width(source)), want * _width(node.type)
+    return None if old == new else f"a view of {old} bits has {new}"
+
+
+def _width(type: TensorType) -> int:
+    return type.dtype.bits * type.dtype.lanes
+
+
+def _subview(node: Subview) -> str | None:
+    source = node.source.type
+    assert isinstance(source, TensorType)
+    axes = {len(source.shape), len(node.starts), len(node.steps), len(node.dropped)}
+    if len(axes) != 1 or node.dropped.count(False) != len(node.type.shape):
+        return "a box gives a start and a step for each axis, and an extent for each it keeps"
+    wrong = [each for each in node.starts if not is_index(each)]
+    return f"a {wrong[0].type} is no index" if wrong else None
+
+
+def _shared_base(node: SharedBase) -> str | None:
+    return None if node.type.space is Space.SHARED else "shared memory begins in shared memory"
+
+
+def _offset(node: Offset) -> str | None:
+    if not isinstance(node.pointer.type, PointerType):
+        return f"a {node.pointer.type} is moved, which is no pointer"
+    if node.pointer.type.space is not node.type.space:
+        return "a pointer stays in its space when it is moved"
+    return None if is_index(node.bytes) else f"a pointer is moved by a {node.bytes.type}"
+
+
+def _read(node: Read) -> str | None:
+    pointer = node.pointer.type
+    if not isinstance(pointer, PointerType):
+        return f"a {pointer} is read through, which is no pointer"
+    if node.type != ScalarType(pointer.dtype):
+        return f"what a {pointer} points to is no {node.type}"
+    return None
+
+
+EXPRESSION_RULES: tuple[Rule, ...] = (
+    (Constant, _constant),
+    (Unary, _unary),
+    (Binary, _binary),
+    (Select, _select),
+    (Cast, _cast),
+    (Bitcast, _bitcast),
+    (Intrinsic, _intrinsic),
+    (Load, _load),
+    (AddressOf, _address),
+    (VIEWS, _view),
+    (Reshape, _reshape),
+    (Permute, _permute),
+    (Reinterpret, _reinterpret),
+    (Subview, _subview),
+    (SharedBase, _shared_base),
+    (Offset, _offset),
+    (Read, _read),
+)
+
+
+# ---------------------------------------------------------------------------- lowered
+
+
+def is_local_array(expr: Expr) -> bool:
+    """Tell a local array as lowering leaves it: rank 1, constant extent, no layout."""
+    type = expr.type
+    return (
+        isinstance(expr, Var)
+        and isinstance(type, TensorType)
+        and type.space is Space.LOCAL
+        and type.layout is None
+        and len(type.shape) == 1
+        and isinstance(type.shape[0], Constant)
+    )
+
+
+def _no_view(node: Expr) -> str | None:
+    return f"a lowered program has no {type(node).__name__}"
+
+
+def _local_only(node: Load) -> str | None:
+    if is_local_array(node.tensor):
+        return None
+    return "a lowered program loads elements only of local arrays of rank 1 without a layout"
+
+
+def _no_named_id(node: SpecialRegister) -> str | None:
+    return f"{node.name!r} is no register of the machine" if node.name in NAMED_IDS else None
+
+
+LOWERED_EXPRESSION_RULES: tuple[Rule, ...] = (
+    ((AddressOf, *VIEWS), _no_view),
+    (Load, _local_only),
+    (SpecialRegister, _no_named_id),
+)

@@ -1,0 +1,87 @@
+"""Lay the shared buffers of a kernel out in its one block of shared memory.
+
+May import `base` and `ir`. A buffer lives as long as the kernel, so that no two share bytes;
+they follow one another in the order of the program, each at its alignment.
+
+    a = T.alloc_shared((16, 16), "float16", align=16)   ->   a = <the block> + 0
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.base.dtypes import UINT8
+from tilewright.base.errors import TargetError
+from tilewright.base.spaces import Space
+from tilewright.base.targets import Target
+from tilewright.ir.expressions import AddressOf, Expr, Offset, SharedBase, Var, int32
+from tilewright.ir.rewrite import rewrite
+from tilewright.ir.statements import Allocate, Bind, Kernel, Program
+from tilewright.ir.types import PointerType
+from tilewright.ir.visit import walk_statements
+from tilewright.passes.places import storage_bytes, tensor_type
+
+
+def allocate_shared(program: Program, target: Target) -> Program:
+    """Give every shared buffer its place, and its kernel the size of all.
+
+    A buffer's variable becomes a pointer of the same name. Raises `TargetError`
+    (resource-limit), at the allocation that does not fit, where they exceed the target's limit.
+    """
+    kernels = tuple(_allocate(kernel, target) for kernel in program.kernels)
+    return replace(program, kernels=kernels)
+
+
+def _allocate(kernel: Kernel, target: Target) -> Kernel:
+    buffers = [stmt for stmt in walk_statements(kernel.body) if _is_shared(stmt)]
+    offsets: dict[Var, int] = {}
+    end = 0
+    for stmt in buffers:
+        assert isinstance(stmt, Allocate)
+        kind = tensor_type(stmt.var)
+        start = -(-end // alignment_of(stmt.var)) * alignment_of(stmt.var)
+        offsets[stmt.var] = start
+        end = start + storage_bytes(kind)
+        if end > target.shared_bytes:
+            raise _too_much(stmt, target, start, end)
+    largest = max((alignment_of(var) for var in offsets), default=1)
+
+    def place(stmt: Allocate) -> Bind | None:
+        if stmt.var not in offsets:
+            return None
+        base = SharedBase(PointerType(Space.SHARED, UINT8, largest))
+        pointer = Offset(base, int32(offsets[stmt.var]), pointer_to(stmt.var).type)  # type: ignore[arg-type]
+        return Bind(pointer_to(stmt.var), pointer, location=stmt.location)
+
+    def point(address: AddressOf) -> Expr | None:
+        inside = address.tensor in offsets
+        return pointer_to(address.tensor) if inside else None  # type: ignore[arg-type]
+
+    body = rewrite(kernel.body, ((Allocate, place), (AddressOf, point)))
+    return replace(kernel, body=body, shared_bytes=end)
+
+
+def alignment_of(buffer: Var) -> int:
+    """Give the alignment that a buffer is promised, in bytes."""
+    kind = tensor_type(buffer)
+    return kind.align or kind.dtype.bytes
+
+
+def pointer_to(buffer: Var) -> Var:
+    """Give the pointer that takes a buffer's place under its name."""
+    kind = tensor_type(buffer)
+    return Var(buffer.name, PointerType(kind.space, kind.dtype, alignment_of(buffer)))
+
+
+def _is_shared(stmt: object) -> bool:
+    return isinstance(stmt, Allocate) and tensor_type(stmt.var).space is Space.SHARED
+
+
+def _too_much(stmt: Allocate, target: Target, start: int, end: int) -> TargetError:
+    return TargetError(
+        f"the shared buffers of the kernel do not fit in the shared memory of {target}",
+        code="resource-limit",
+        location=stmt.location,
+        expected=f"at most {target.shared_bytes} bytes in all",
+        found=f"{start} bytes before {stmt.var.name}, {end} with it",
+    )

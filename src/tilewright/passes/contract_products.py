@@ -1,0 +1,173 @@
+"""Contract products with sums: the one place where it is decided what is rounded twice.
+
+May import `base` and `ir`. The backends never contract by themselves. A product that is an
+operand of an addition or subtraction of its own type is rounded with it, as `fma`, if nothing
+else uses it: where it stands in the same expression, or has a name that is used once, later in
+the same straight-line block. Never across a conversion, an instruction or `T.no_contract`; of
+two products the left one is taken.
+
+    y = a * b + c    ->    y = fma(a, b, c)
+    y = c - a * b    ->    y = fma(-a, b, c)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from tilewright.ir.expressions import (
+    Binary,
+    Expr,
+    Intrinsic,
+    Load,
+    Read,
+    Var,
+    unary,
+)
+from tilewright.ir.rewrite import map_expressions, rewrite, substitute
+from tilewright.ir.statements import (
+    Assign,
+    Bind,
+    Block,
+    Declare,
+    For,
+    If,
+    Instruct,
+    Kernel,
+    Program,
+    Stmt,
+    Store,
+    While,
+    Write,
+)
+from tilewright.ir.visit import walk_expressions, walk_statements, written
+
+# What the dialect's `T.no_contract(x)` is in the IR; it vanishes here.
+NO_CONTRACT = "no_contract"
+
+
+def contract_products(program: Program) -> Program:
+    """Turn sums of products into `fma`, by the rule above."""
+    return replace(program, kernels=tuple(map(_contract_kernel, program.kernels)))
+
+
+def allow_no_contraction(program: Program) -> Program:
+    """Only drop the marks of `T.no_contract`: what a program without contraction needs."""
+    return rewrite(program, no_contract_rules)
+
+
+def _contract_kernel(kernel: Kernel) -> Kernel:
+    body = _Names(kernel).inline(kernel.body)
+    return replace(kernel, body=rewrite(map_expressions(body, _contract), no_contract_rules))
+
+
+def _contract(expr: Expr) -> Expr | None:
+    """Contract one sum, whose operands are done."""
+    if not isinstance(expr, Binary) or expr.op not in ("add", "sub"):
+        return None
+    if not expr.dtype.is_float or expr.dtype.lanes != 1:
+        return None
+    left, right = expr.left, expr.right
+    # a * b + c  ->  fma(a, b, c);  a * b - c  ->  fma(a, b, -c)
+    if _is_product(left):
+        added = right if expr.op == "add" else unary("neg", right)
+        return Intrinsic("fma", (left.left, left.right, added), expr.type)
+    # c + a * b  ->  fma(a, b, c);  c - a * b  ->  fma(-a, b, c)
+    if _is_product(right):
+        factor = right.left if expr.op == "add" else unary("neg", right.left)
+        return Intrinsic("fma", (factor, right.right, left), expr.type)
+    return None
+
+
+def _is_product(expr: Expr) -> bool:
+    return isinstance(expr, Binary) and expr.op == "mul"
+
+
+# no_contract(x)  ->  x
+no_contract_rules = (
+    (Intrinsic, lambda call: call.operands[0] if call.name == NO_CONTRACT else None),
+)
+
+
+class _Names:
+    """Puts products that have a name where that is used, if the rule allows it."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.uses = Counter(
+            each.name for each in walk_expressions(kernel.body) if isinstance(each, Var)
+        )
+        self.mutable = {
+            var.name
+            for stmt in walk_statements(kernel.body)
+            if not isinstance(stmt, Bind | For)
+            for var in written(stmt)
+        }
+
+    def inline(self, block: Block) -> Block:
+        """Inline in a block and in those below it."""
+        statements: list[Stmt | None] = [_with_blocks(stmt, self.inline) for stmt in block]
+        for index, stmt in enumerate(statements):
+            if not isinstance(stmt, Bind) or not self._is_candidate(stmt):
+                continue
+            target = self._use(statements, index, stmt)
+            if target is not None:
+                user = statements[target]
+                assert user is not None
+                statements[target] = substitute(user, {stmt.var.name: stmt.value})
+                statements[index] = None
+        return tuple(stmt for stmt in statements if stmt is not None)
+
+    def _is_candidate(self, bind: Bind) -> bool:
+        # The definition itself names the variable once.
+        single = self.uses[bind.var.name] == 2
+        return single and _is_product(bind.value) and bind.var.dtype.is_float
+
+    def _use(self, statements: list[Stmt | None], index: int, bind: Bind) -> int | None:
+        """Find the statement that adds a product to something, if it can be moved there."""
+        moves_freely = self._is_immutable(bind.value)
+        for later in range(index + 1, len(statements)):
+            stmt = statements[later]
+            if stmt is None:
+                continue
+            if _straight(stmt) and _adds(stmt, bind.var):
+                return later
+            if not isinstance(stmt, Bind) and not (moves_freely and _is_plain(stmt)):
+                return None
+        return None
+
+    def _is_immutable(self, value: Expr) -> bool:
+        """Tell a value that nothing between its name and its use can change."""
+        return not any(
+            isinstance(each, Load | Read) or (isinstance(each, Var) and each.name in self.mutable)
+            for each in walk_expressions(value)
+        )
+
+
+def _with_blocks(stmt: Stmt, inline: object) -> Stmt:
+    assert callable(inline)
+    match stmt:
+        case If():
+            return replace(stmt, then=inline(stmt.then), orelse=inline(stmt.orelse))
+        case For() | While():
+            return replace(stmt, body=inline(stmt.body))
+        case _:
+            return stmt
+
+
+def _is_plain(stmt: Stmt) -> bool:
+    return isinstance(stmt, Bind | Declare | Assign | Store | Write)
+
+
+def _straight(stmt: Stmt) -> bool:
+    return _is_plain(stmt) or isinstance(stmt, Instruct)
+
+
+def _adds(stmt: Stmt, name: Var) -> bool:
+    """Tell whether a statement uses a name as an operand of a sum of its type."""
+    return any(
+        isinstance(each, Binary)
+        and each.op in ("add", "sub")
+        and each.dtype == name.dtype
+        and name in (each.left, each.right)
+        for each in walk_expressions(stmt)
+    )

@@ -1,0 +1,169 @@
+"""Elements of views of local tensors, as elements of the arrays that lowering leaves.
+
+May import `base`, `ir` and `passes.places`. An array keeps the element type that its tensor was
+declared with; a view of wider elements reads and writes several of its elements, one of
+narrower elements a part of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base.dtypes import DType, dtype
+from tilewright.base.errors import FrontendError
+from tilewright.base.locations import Location
+from tilewright.base.spaces import Space
+from tilewright.ir.expressions import (
+    Bitcast,
+    Expr,
+    Load,
+    Var,
+    as_constant,
+    as_expr,
+    cast,
+    constant,
+    int32,
+)
+from tilewright.ir.statements import Block, Store
+from tilewright.ir.types import ScalarType, TensorType
+from tilewright.passes.places import locate, root_of, storage_bytes, tensor_type
+
+_WIDEST = 8
+
+
+def array_of(buffer: Var) -> Var:
+    """Give the array that holds a local tensor's registers."""
+    kind = tensor_type(buffer)
+    count = storage_bytes(kind) // kind.dtype.bytes
+    return Var(buffer.name, TensorType((int32(count),), kind.dtype, Space.LOCAL, None, kind.align))
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element of a view of a local tensor.
+
+    It begins at `array[index]`; if it is narrower than that, at its part number `part`.
+    """
+
+    array: Var
+    dtype: DType
+    index: Expr
+    part: Expr
+
+    @property
+    def fits(self) -> bool:
+        """Tell whether the element is one element of the array."""
+        return self.dtype.bytes == self.array.dtype.bytes
+
+    def place(self) -> Load:
+        """Name the array's element that this one is, or begins in."""
+        return Load(self.array, (self.index,), ScalarType(self.array.dtype))
+
+    def read(self) -> Expr:
+        """Give the value."""
+        own = self.array.dtype
+        if self.fits:
+            return bitcast(self.place(), self.dtype)
+        if self.dtype.bytes < own.bytes:
+            moved = bitcast(self.place(), _bits(own)) >> self._shift()
+            return bitcast(cast(moved, _bits(self.dtype)), self.dtype)
+        joined: Expr | None = None
+        for number, each in enumerate(self._covered()):
+            widened = cast(bitcast(each, _bits(own)), _bits(self.dtype)) << number * 8 * own.bytes
+            joined = widened if joined is None else joined | widened
+        assert joined is not None
+        return bitcast(joined, self.dtype)
+
+    def write(self, value: Expr) -> Block:
+        """Store a value of the element's type."""
+        own = self.array.dtype
+        if self.fits:
+            return (self._store(self.index, bitcast(value, own)),)
+        bits = bitcast(value, _bits(self.dtype))
+        if self.dtype.bytes < own.bytes:
+            mask = constant((1 << 8 * self.dtype.bytes) - 1, _bits(own)) << self._shift()
+            kept = bitcast(self.place(), _bits(own)) & ~mask
+            merged = kept | cast(bits, _bits(own)) << self._shift()
+            return (self._store(self.index, bitcast(merged, own)),)
+        return tuple(
+            self._store(
+                each.indices[0], bitcast(cast(bits >> number * 8 * own.bytes, _bits(own)), own)
+            )
+            for number, each in enumerate(self._covered())
+        )
+
+    def _shift(self) -> Expr:
+        return cast(self.part * (8 * self.dtype.bytes), _bits(self.array.dtype))
+
+    def _covered(self) -> list[Load]:
+        count = self.dtype.bytes // self.array.dtype.bytes
+        kind = ScalarType(self.array.dtype)
+        return [Load(self.array, (self.index + number,), kind) for number in range(count)]
+
+    def _store(self, index: Expr, value: Expr) -> Store:
+        return Store(self.array, (index,), value)
+
+
+def element_of(view: Expr, indices: Sequence[Expr], location: Location | None) -> Element:
+    """Find the element of a local tensor's array that an index of a view names.
+
+    Raises `FrontendError`: bad-index for a view whose elements other threads own, bad-view for
+    elements that the array's cannot be read as.
+    """
+    place = locate(view, indices)
+    array, kind = array_of(root_of(view)), tensor_type(view)
+    if place.axes:
+        raise FrontendError(
+            f"elements of this view of {array.name} lie in the registers of other threads",
+            code="bad-index",
+            location=location,
+            expected="a view of the thread's own registers",
+            found=f"a layout over {', '.join(place.axes)}",
+            hint='index a view with layout="default", or use the view as a tile operand',
+        )
+    own, unit = array.dtype.bytes, min(array.dtype.bytes, kind.dtype.bytes)
+    if max(own, kind.dtype.bytes) > _WIDEST and own != kind.dtype.bytes:
+        raise _refuse_width(array, kind.dtype, location)
+    if own % unit or kind.dtype.bytes % unit or any(scale % unit for _, scale in place.terms):
+        raise _refuse_width(array, kind.dtype, location)
+    whole = _sum([(value, scale // own) for value, scale in place.terms if scale % own == 0])
+    rest = _sum([(value, scale // unit) for value, scale in place.terms if scale % own])
+    if as_constant(rest) == 0:
+        return Element(array, kind.dtype, whole, int32(0))
+    ratio = own // unit
+    if kind.dtype.bytes != unit:
+        raise _refuse_width(array, kind.dtype, location)
+    return Element(array, kind.dtype, whole + rest // ratio, rest % ratio)
+
+
+def bitcast(value: Expr, to: DType) -> Expr:
+    """Read the bits of a value as another type of the same width."""
+    if value.dtype == to:
+        return value
+    if value.dtype.is_integer and to.is_integer and value.dtype.lanes == to.lanes == 1:
+        return cast(value, to)
+    return Bitcast(value, ScalarType(to))
+
+
+def _sum(terms: Sequence[tuple[Any, int]]) -> Expr:
+    total: Expr = int32(0)
+    for value, factor in terms:
+        total = total + as_expr(value) * factor
+    return total
+
+
+def _bits(kind: DType) -> DType:
+    return dtype(f"uint{8 * kind.bytes}")
+
+
+def _refuse_width(array: Var, wanted: DType, location: Location | None) -> FrontendError:
+    return FrontendError(
+        f"elements of the local tensor {array.name} cannot be taken as {wanted}",
+        code="bad-view",
+        location=location,
+        expected=f"elements of at most {8 * _WIDEST} bits, that do not lie across its own",
+        found=f"a tensor of {array.dtype}",
+        hint=f"declare {array.name} with elements of {wanted}",
+    )

@@ -1,0 +1,216 @@
+"""Lower tensors and views to pointers, byte offsets and arrays of registers.
+
+May import `base`, `layout`, `ir`, `passes.analysis` and `passes.places`. Global tensors become
+pointer parameters of the same name, elements of global and shared tensors become reads and
+writes at an offset in bytes, local tensors become arrays of one axis. Shared buffers stay named
+by the address of their first element, until `allocate_shared` places them.
+
+    a[i, j] = A[i, j]     # both (16, 16) float16
+    # -> *(&a[0, 0] + (i * 16 + j) * 2) = *(A + (i * 16 + j) * 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import gcd
+from typing import Any
+
+from tilewright.base.dtypes import INT32, INT64
+from tilewright.base.errors import FrontendError
+from tilewright.base.locations import Location
+from tilewright.base.spaces import Space
+from tilewright.ir.expressions import (
+    AddressOf,
+    Expr,
+    Load,
+    Offset,
+    Read,
+    Var,
+    as_constant,
+    as_expr,
+    cast,
+    constant,
+    int32,
+)
+from tilewright.ir.operands import paired_operands
+from tilewright.ir.rewrite import keep_location, map_children, rewrite
+from tilewright.ir.statements import (
+    Allocate,
+    Block,
+    Declare,
+    Instruct,
+    Kernel,
+    Program,
+    Stmt,
+    Store,
+    Write,
+)
+from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.visit import variables
+from tilewright.isa.declaration import Operand, accepts
+from tilewright.passes.allocate_shared import alignment_of, pointer_to
+from tilewright.passes.analysis.ranges import Ranges, analyse_ranges
+from tilewright.passes.local_arrays import Element, array_of, element_of
+from tilewright.passes.places import locate, root_of, static_shape, storage_bytes, tensor_type
+
+# Byte offsets in a tensor of that many bytes fit in an int32.
+_NARROW = 2**31
+
+
+def lower_views(program: Program) -> Program:
+    """Replace tensors by pointers and arrays, and their elements by accesses of those.
+
+    Raises `FrontendError`: bad-index for registers of other threads, bad-view for a view that
+    has no addresses, not-constant for a buffer without a constant shape.
+    """
+    return replace(program, kernels=tuple(map(_lower_kernel, program.kernels)))
+
+
+def _lower_kernel(kernel: Kernel) -> Kernel:
+    lowering = _Lowering(kernel)
+    params = tuple(pointer_to(p) if isinstance(p.type, TensorType) else p for p in kernel.params)
+    body = lowering.block(kernel.body)
+    return replace(kernel, params=params, body=body)
+
+
+class _Lowering:
+    """Lowers the body of one kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.ranges: Ranges = analyse_ranges(kernel)
+        self.names = {each.name for each in variables(kernel)}
+        self.rules = ((Load, self.load), (AddressOf, self.address_of))
+
+    # ---- statements
+
+    def block(self, block: Block) -> Block:
+        """Lower a block."""
+        return map_children(block, self.node)
+
+    def node(self, node: Any) -> Any:
+        """Lower a statement, to one or several, or an expression."""
+        match node:
+            case Expr():
+                return rewrite(node, self.rules)
+            case Store():
+                lowered = self.store(map_children(node, self.node))
+            case Instruct():
+                lowered = self.instruct(node)
+            case Allocate() if tensor_type(node.var).space is Space.LOCAL:
+                lowered = replace(node, var=array_of(node.var))
+            case _:
+                return map_children(node, self.node)
+        return keep_location(lowered, node.location)
+
+    def store(self, stmt: Store) -> Stmt | Block:
+        """Lower a store whose indices and value are lowered."""
+        kind = tensor_type(stmt.tensor)
+        if kind.space is Space.LOCAL:
+            return element_of(stmt.tensor, stmt.indices, stmt.location).write(stmt.value)
+        return Write(self.element_pointer(stmt.tensor, stmt.indices, stmt.location), stmt.value)
+
+    def instruct(self, stmt: Instruct) -> Block:
+        """Lower an instruction; an output that is no place of its own goes through a cell."""
+        operands: list[Expr] = []
+        before: list[Stmt] = []
+        after: list[Stmt] = []
+        for declared, operand in paired_operands(stmt.form, stmt.operands):
+            if declared.role == "in" or not isinstance(operand, Load):
+                operands.append(self.node(operand))
+                continue
+            place = map_children(operand, self.node)
+            direct = _direct_place(place, declared, stmt.location)
+            if direct is not None:
+                operands.append(direct)
+                continue
+            cell = self.fresh(root_of(place.tensor).name, ScalarType(place.dtype))
+            reads = declared.role == "inout" or stmt.preserve
+            before.append(Declare(cell, self.node(operand) if reads else None))
+            operands.append(cell)
+            stored = self.store(Store(place.tensor, place.indices, cell, location=stmt.location))
+            after += stored if isinstance(stored, tuple) else (stored,)
+        predicate = None if stmt.predicate is None else self.node(stmt.predicate)
+        issued = replace(stmt, operands=tuple(operands), predicate=predicate)
+        return (*before, issued, *after)
+
+    def fresh(self, name: str, kind: ScalarType) -> Var:
+        """Make a variable with a name that nothing has."""
+        number = next(n for n in range(1, 1 << 30) if f"{name}_{n}" not in self.names)
+        self.names.add(f"{name}_{number}")
+        return Var(f"{name}_{number}", kind)
+
+    # ---- expressions, their children lowered
+
+    def load(self, load: Load) -> Expr | None:
+        """Lower a load to a read, or to an element of an array."""
+        if tensor_type(load.tensor).space is Space.LOCAL:
+            read = element_of(load.tensor, load.indices, load.location).read()
+            return None if read == load else read
+        pointer = self.element_pointer(load.tensor, load.indices, load.location)
+        return Read(pointer, ScalarType(load.dtype), location=load.location)
+
+    def address_of(self, address: AddressOf) -> Expr | None:
+        """Lower an address to a pointer and an offset."""
+        if address == _base(root_of(address.tensor)):
+            return None
+        return self.pointer(address.tensor, address.indices, address.type.align, address.location)
+
+    def element_pointer(
+        self, view: Expr, indices: Sequence[Expr], location: Location | None
+    ) -> Expr:
+        """Point at an element for a plain access, which relies on its natural alignment."""
+        return self.pointer(view, indices, tensor_type(view).dtype.bytes, location)
+
+    def pointer(
+        self, view: Expr, indices: Sequence[Expr], align: int, location: Location | None
+    ) -> Expr:
+        """Point at an element, whose address is known to be a multiple of `align`."""
+        root, kind = root_of(view), tensor_type(view)
+        if kind.space not in (Space.GLOBAL, Space.SHARED):
+            raise FrontendError(
+                f"{root.name} in {kind.space.value} memory has no address",
+                code="bad-view",
+                location=location,
+                expected="a tensor in global or shared memory",
+            )
+        index = INT64 if _is_wide(tensor_type(root)) else INT32
+
+        def as_index(value: Expr) -> Expr:
+            narrow = value.dtype.bits < index.bits or value.dtype.kind != "int"
+            return cast(value, index) if narrow else value
+
+        place = locate(view, [as_index(each) for each in indices], as_index)
+        offset: Expr = constant(0, index)
+        for value, scale in place.terms:
+            offset = offset + as_expr(value, index) * scale
+        known = gcd(alignment_of(root), self.ranges.divisor(offset))
+        pointed = PointerType(kind.space, kind.dtype, max(known, align))
+        base = _base(root)
+        if as_constant(offset) == 0 and base.type == pointed:
+            return base
+        return Offset(base, offset, pointed, location=location)
+
+
+def _base(root: Var) -> Expr:
+    """Point at the start of a buffer."""
+    pointer = pointer_to(root)
+    if tensor_type(root).space is not Space.SHARED:
+        return pointer
+    zeros = (int32(0),) * len(tensor_type(root).shape)
+    assert isinstance(pointer.type, PointerType)
+    return AddressOf(root, zeros, pointer.type)
+
+
+def _is_wide(kind: TensorType) -> bool:
+    """Tell whether byte offsets in a tensor may leave the int32s."""
+    return static_shape(kind.shape) is None or storage_bytes(kind) >= _NARROW
+
+
+def _direct_place(place: Load, declared: Operand, location: Location | None) -> Load | None:
+    """Give the element of an array that an output can be written to as it is."""
+    if tensor_type(place.tensor).space is not Space.LOCAL:
+        return None
+    element: Element = element_of(place.tensor, place.indices, location)
+    fits = element.fits and accepts(declared.type, element.array.dtype)
+    return element.place() if fits else None

@@ -1,0 +1,61 @@
+"""The order of the passes: from the program as written to what both backends take.
+
+May import the modules of this folder. Each entry is a function of that name in the file of
+that name.
+
+    lowered = lower(program, target("sm_90a"), Options())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.base.targets import Target
+from tilewright.ir.statements import Program
+from tilewright.passes.allocate_shared import allocate_shared
+from tilewright.passes.check_target import check_target
+from tilewright.passes.contract_products import allow_no_contraction, contract_products
+from tilewright.passes.lower_division import lower_division
+from tilewright.passes.lower_ids import lower_ids
+from tilewright.passes.lower_tiles import lower_tiles
+from tilewright.passes.lower_views import lower_views
+from tilewright.passes.options import Options
+
+__all__ = ["Options", "lower", "stages"]
+
+_DEFAULT = Options()
+Pass = Callable[[Program, Target, Options], Program]
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("check_target", lambda program, target, options: check_target(program, target)),
+    ("lower_tiles", lambda program, target, options: lower_tiles(program)),
+    (
+        "contract_products",
+        lambda program, target, options: (
+            contract_products(program) if options.contract else allow_no_contraction(program)
+        ),
+    ),
+    ("lower_views", lambda program, target, options: lower_views(program)),
+    ("allocate_shared", lambda program, target, options: allocate_shared(program, target)),
+    ("lower_ids", lambda program, target, options: lower_ids(program)),
+    ("lower_division", lambda program, target, options: lower_division(program)),
+)
+
+
+def lower(program: Program, target: Target, options: Options = _DEFAULT) -> Program:
+    """Lower a program for a target.
+
+    Raises `TargetError`, `TileContractError` or `FrontendError` for what the program does wrong,
+    `VerifyError` if it is malformed.
+    """
+    for _, each in PASSES:
+        program = each(program, target, options)
+    return program
+
+
+def stages(program: Program, target: Target, options: Options = _DEFAULT) -> dict[str, Program]:
+    """Lower a program, and keep what each pass gives, by the pass's name."""
+    found: dict[str, Program] = {}
+    for name, each in PASSES:
+        program = found[name] = each(program, target, options)
+    return found

@@ -1,0 +1,146 @@
+"""Instructions as functions of their own, one per form and kinds of operands.
+
+May import `base`, `isa` and the rest of `sim.engine`. Code of more than a few lines is emitted
+once and called: register allocation, not optimisation, is what long straight code costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.base.dtypes import UINT32, DType
+from tilewright.isa.declaration import Form
+from tilewright.isa.machine import WARP, Lanes
+from tilewright.sim.engine.module import Module
+from tilewright.sim.engine.native import NativeMachine
+from tilewright.sim.engine.values import memory_type, scalar_type
+
+_ROW = WARP * 8  # bytes kept for one result
+
+Kind = tuple[DType, int]
+
+
+class Calls:
+    """The instruction functions of a module."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self._results: dict[str, list[Kind]] = {}
+        self._names: dict[object, str] = {}
+
+    def issue(self, m: NativeMachine, form: Form, operands: Sequence[Lanes]) -> list[Lanes]:
+        """Issue an instruction for the active lanes, giving its results."""
+        declaration = form.declaration
+        assert declaration.compute is not None
+        if declaration.lanes == "any" and not declaration.volatile:
+            return list(declaration.compute(m, form, *operands) or ())
+        key = (form, tuple((o.dtype, o.width, _literal(o)) for o in operands))
+        if key not in self._names:
+            self._names[key] = self._emit(form, operands)
+        name = self._names[key]
+        arguments = [f"ptr %ctx, i32 {m.active().value}, i32 {m.site}"]
+        arguments += [_pass(m, each) for each in operands if _literal(each) is None]
+        results = self._results[name]
+        out = m.function.slot(f"[{max(len(results), 1) * _ROW} x i8]")
+        m.function.emit(f"call void @{name}({', '.join([*arguments, f'ptr {out}'])})")
+        return [_take(m, out, index, kind) for index, kind in enumerate(results)]
+
+    def _emit(self, form: Form, operands: Sequence[Lanes]) -> str:
+        stem = "".join(c if c.isalnum() else "_" for c in form.text)
+        name = f"issue_{stem}_{len(self._names)}"
+        f = self.module.machine(name, "%site")
+        f.mask = f.unpack(f.lanes(UINT32, "%mask", 0))
+        parameters = ["ptr %ctx, i32 %mask, i32 %site"]
+        inside: list[Lanes] = []
+        for index, each in enumerate(operands):
+            literal = _literal(each)
+            if literal is not None:
+                inside.append(f.lanes(each.dtype, literal, 0))
+            elif each.width:
+                parameters.append(f"ptr %p{index}")
+                inside.append(f.restore(f"%p{index}", each.dtype))
+            else:
+                parameters.append(f"{scalar_type(each.dtype)} %p{index}")
+                inside.append(f.lanes(each.dtype, f"%p{index}", 0))
+        assert form.declaration.compute is not None
+        results = list(form.declaration.compute(f, form, *inside) or ())
+        if form.declaration.result == "uniform":
+            results = [f.first(each) for each in results]
+        for index, each in enumerate(results):
+            at = f.op(f"getelementptr i8, ptr %out, i64 {index * _ROW}")
+            f.function.emit(f"store {_held(each)} {f.to_memory(each)}, ptr {at}, align 8")
+        f.function.emit("ret void")
+        f.function.finish("void", ", ".join([*parameters, "ptr %out"]), "noinline")
+        self._results[name] = [(each.dtype, each.width) for each in results]
+        return name
+
+    def gather_elements(self, m: NativeMachine, base: str, offsets: str, dtype: DType) -> Lanes:
+        """Read, in each lane, the element at its own byte offset."""
+        element = memory_type(dtype)
+        name = f"gather_elements_{element}"
+        if name not in self.module.functions:
+            f = self.module.machine(name)
+            for lane in range(WARP):
+                pointer = self._lane_pointer(f, lane)
+                value = f.op(f"load {element}, ptr {pointer}")
+                at = f.op(f"getelementptr {element}, ptr %out, i64 {lane}")
+                f.function.emit(f"store {element} {value}, ptr {at}")
+            f.function.emit("ret void")
+            f.function.finish("void", "ptr %base, <32 x i64> %offsets, ptr %out", "noinline")
+        out = m.function.slot(f"<{WARP} x {element}>")
+        m.function.emit(f"call void @{name}(ptr {base}, <32 x i64> {offsets}, ptr {out})")
+        return m.restore(out, dtype)
+
+    def scatter_elements(self, m: NativeMachine, base: str, offsets: str, value: Lanes) -> None:
+        """Write, in each active lane, the element at its own byte offset."""
+        element = memory_type(value.dtype)
+        name = f"scatter_elements_{element}"
+        if name not in self.module.functions:
+            f = self.module.machine(name)
+            for lane in range(WARP):
+                pointer = self._lane_pointer(f, lane)
+                at = f.op(f"getelementptr {element}, ptr %in, i64 {lane}")
+                old, new = (f.op(f"load {element}, ptr {p}") for p in (pointer, at))
+                on = f.op(f"extractelement <32 x i1> {f.unpack(f.lanes(UINT32, '%mask', 0)).value}, i32 {lane}")
+                chosen = f.op(f"select i1 {on}, {element} {new}, {element} {old}")
+                f.function.emit(f"store {element} {chosen}, ptr {pointer}")
+            f.function.emit("ret void")
+            f.function.finish(
+                "void", "ptr %base, <32 x i64> %offsets, i32 %mask, ptr %in", "noinline"
+            )
+        slot = m.spill(m.lanes(value.dtype, m.spread(value), WARP))
+        mask = m.active().value
+        m.function.emit(
+            f"call void @{name}(ptr {base}, <32 x i64> {offsets}, i32 {mask}, ptr {slot})"
+        )
+
+    @staticmethod
+    def _lane_pointer(f: NativeMachine, lane: int) -> str:
+        offset = f.op(f"extractelement <32 x i64> %offsets, i32 {lane}")
+        return f.op(f"getelementptr i8, ptr %base, i64 {offset}")
+
+
+def _literal(value: Lanes) -> str | None:
+    text = str(value.value)
+    return None if value.width or text.startswith("%") else text
+
+
+def _pass(m: NativeMachine, value: Lanes) -> str:
+    if value.width:
+        return f"ptr {m.spill(value)}"
+    return f"{scalar_type(value.dtype)} {value.value}"
+
+
+def _held(value: Lanes) -> str:
+    element = memory_type(value.dtype)
+    return f"<{value.width} x {element}>" if value.width else element
+
+
+def _take(m: NativeMachine, out: str, index: int, kind: Kind) -> Lanes:
+    dtype, width = kind
+    at = m.op(f"getelementptr i8, ptr {out}, i64 {index * _ROW}")
+    element = memory_type(dtype)
+    vector = f"<{width} x {element}>" if width else element
+    return m.from_memory(m.op(f"load {vector}, ptr {at}, align 8"), dtype, width)
+
+

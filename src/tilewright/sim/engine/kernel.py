@@ -1,0 +1,993 @@
+"""A lowered kernel as one native function, entered with a path of a warp.
+
+May import `base`, `isa`, `ir` and the rest of `sim.engine`.
+
+`@kernel(ctx, path, frame, warp)` runs a path until it finishes or cannot go on. Variables are
+stack slots, which LLVM turns into registers; what lives across a suspension is saved in the
+warp's frame (values of lanes) and in the path's record (uniform values), and a switch on entry
+leads back to where the path stopped. At every such point the active lanes are the path's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import BOOL, UINT32, UINT64, DType
+from tilewright.base.errors import CompilerBug
+from tilewright.ir.expressions import (
+    Binary,
+    Bitcast,
+    Cast,
+    Constant,
+    Expr,
+    Intrinsic,
+    Load,
+    Offset,
+    Read,
+    Select,
+    SharedBase,
+    SpecialRegister,
+    Unary,
+    Var,
+    as_constant,
+)
+from tilewright.ir.operands import declared_operands
+from tilewright.ir.print_expressions import print_expr
+from tilewright.ir.statements import (
+    Allocate,
+    Assert,
+    Assign,
+    Bind,
+    Block,
+    Break,
+    Continue,
+    Declare,
+    For,
+    If,
+    Instruct,
+    Kernel,
+    Print,
+    Return,
+    Stmt,
+    Store,
+    While,
+    Write,
+)
+from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.visit import walk
+from tilewright.isa.declaration import Operand, Wait
+from tilewright.isa.machine import WARP, Lanes
+from tilewright.passes.analysis.uniformity import leaves_early
+from tilewright.sim.engine import context
+from tilewright.sim.engine.calls import Calls
+from tilewright.sim.engine.context import PATH, PATH_HEAD
+from tilewright.sim.engine.module import Module
+from tilewright.sim.engine.native import NativeMachine
+from tilewright.sim.engine.plan import Plan, loop_bounds, used_names
+from tilewright.sim.engine.values import llvm_type, memory_type
+
+_ALL = (1 << WARP) - 1
+_SCALARS = "@SCALAR_BYTES@"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable's stack slot and kind."""
+
+    slot: str
+    dtype: DType
+    width: int
+
+
+@dataclass(frozen=True)
+class Array:
+    """A local array: where its rows of lanes lie in the warp's frame."""
+
+    offset: int
+    dtype: DType
+    length: int
+
+
+@dataclass
+class Loop:
+    """The loop around a statement: where its exits lead, or the masks that they change."""
+
+    exit: str = ""
+    latch: str = ""
+    alive: str = ""
+    turn: str = ""
+    exit_level: int | None = None
+
+
+class KernelCode:
+    """Emits a kernel; after `emit`, `path_words` and `frame_bytes` say what its paths need."""
+
+    def __init__(self, module: Module, plan: Plan) -> None:
+        self.module = module
+        self.plan = plan
+        self.m: NativeMachine = module.machine("kernel")
+        self.f = self.m.function
+        self.calls = Calls(module)
+        self.variables: dict[str, Variable] = {}
+        self.arrays: dict[str, Array] = {}
+        self.frame_slots: dict[str, int] = {}
+        self.scalar_slots: dict[str, int] = {}
+        self.frame_bytes = 0
+        self.level = 0
+        self.resumes: list[str] = []
+        self.loops: list[Loop] = []
+        self.mask_slot = self.f.slot("i32", 4)
+
+    @property
+    def path_words(self) -> int:
+        """Count the words of a path's record."""
+        return PATH_HEAD + self.plan.depth + len(self.scalar_slots)
+
+    def emit(self) -> None:
+        """Emit the function."""
+        kernel = self.plan.kernel
+        self._parameters(kernel)
+        lanes = self.m.cast(self.m.get_word("%path", PATH["lanes"]), UINT32)
+        self.set_mask(lanes)
+        resume = self.m.get_word("%path", PATH["resume"])
+        self.m.set_word("%path", PATH["state"], context.READY)
+        switch = len(self.f.lines)
+        self.f.label("begin")
+        self.block(kernel.body)
+        self._return()
+        cases = " ".join(f"i64 {n} , label %{label}" for n, label in enumerate(self.resumes, 1))
+        self.f.lines.insert(switch, f"  switch i64 {resume.value}, label %begin [ {cases} ]")
+        size = str(8 * len(self.scalar_slots))
+        self.f.lines[:] = [line.replace(_SCALARS, size) for line in self.f.lines]
+        self.f.finish("i32", "ptr %ctx, ptr %path, ptr %frame, i32 %warp", "noinline")
+
+    # ---- variables
+
+    def _parameters(self, kernel: Kernel) -> None:
+        words = self.m.pointer("parameters")
+        for index, var in enumerate((*kernel.params, *kernel.symbols)):
+            word = self.m.get_word(words, index)
+            self.define(var.name, self.from_word(word, value_dtype(var)))
+
+    def from_word(self, word: Lanes, dtype: DType) -> Lanes:
+        """Take a scalar out of a 64-bit word."""
+        if dtype.is_bool:
+            return word != 0
+        bits = DType(f"uint{dtype.bits}", "uint", dtype.bits)
+        return self.m.bitcast(self.m.cast(word, bits), dtype)
+
+    def to_word(self, value: Lanes) -> Lanes:
+        """Put a scalar into a 64-bit word."""
+        dtype = value.dtype
+        if not dtype.is_bool:
+            value = self.m.bitcast(value, DType(f"uint{dtype.bits}", "uint", dtype.bits))
+        return self.m.cast(value, UINT64)
+
+    def declare(self, name: str, dtype: DType, width: int) -> Variable:
+        """Give a variable a slot; it begins as zero."""
+        if name not in self.variables:
+            kind = llvm_type(dtype, width)
+            slot = self.f.slot(kind)
+            zero = "zeroinitializer"
+            self.f.entry.append(f"  store {kind} {zero}, ptr {slot}")
+            self.variables[name] = Variable(slot, dtype, width)
+        return self.variables[name]
+
+    def define(self, name: str, value: Lanes, width: int = 0) -> None:
+        """Set a variable in all lanes; it is made at its first definition."""
+        variable = self.declare(name, value.dtype, width)
+        self._put(variable, value)
+
+    def _put(self, variable: Variable, value: Lanes) -> None:
+        kind = llvm_type(variable.dtype, variable.width)
+        text = self.m.spread(value) if variable.width else self.m.first(value).value
+        self.f.emit(f"store {kind} {text}, ptr {variable.slot}")
+
+    def get(self, name: str) -> Lanes:
+        """Read a variable."""
+        variable = self.variables[name]
+        kind = llvm_type(variable.dtype, variable.width)
+        value = self.f.value(f"load {kind}, ptr {variable.slot}")
+        return self.m.lanes(variable.dtype, value, variable.width)
+
+    def assign(self, name: str, value: Lanes) -> None:
+        """Set a variable in the active lanes."""
+        variable = self.variables[name]
+        if variable.width:
+            value = self.m.select(self.mask_of(), value, self.get(name))
+        elif value.width:
+            value = self.m.first(value)
+        self._put(variable, value)
+
+    def width_of(self, var: Var) -> int:
+        """Count the lanes that a variable is kept for: none if it is uniform."""
+        return 0 if self.plan.uniformity.is_uniform(var) else WARP
+
+    # ---- masks
+
+    def set_mask(self, bits: Lanes) -> None:
+        """Make these the active lanes."""
+        self.f.emit(f"store i32 {bits.value}, ptr {self.mask_slot}")
+        self.m.mask = self.m.unpack(bits)
+
+    def active(self) -> Lanes:
+        """Read the set of active lanes."""
+        return self.m.lanes(UINT32, self.f.value(f"load i32, ptr {self.mask_slot}"), 0)
+
+    def refresh(self) -> None:
+        """Read the mask again after control has come together."""
+        self.m.mask = self.m.unpack(self.active())
+
+    def mask_of(self) -> Lanes:
+        """Give the active lanes as booleans."""
+        assert self.m.mask is not None
+        return self.m.mask
+
+    def bits_of(self, condition: Lanes) -> Lanes:
+        """Pack a condition into bits, whatever lanes are active."""
+        if condition.width:
+            return self.m.bits(condition)
+        return self.m.select(
+            condition, self.m.constant(_ALL, UINT32), self.m.constant(0, UINT32)
+        )
+
+    # ---- statements
+
+    def block(self, block: Block) -> None:
+        """Emit statements; what follows a jump is not reached."""
+        for stmt in block:
+            self.refresh()
+            self.statement(stmt)
+            if isinstance(stmt, Break | Continue | Return):
+                return
+
+    def statement(self, stmt: Stmt) -> None:
+        """Emit a statement."""
+        match stmt:
+            case Bind():
+                self.define(stmt.var.name, self.expr(stmt.value), self.width_of(stmt.var))
+            case Declare():
+                self._declare(stmt)
+            case Assign():
+                self.assign(stmt.var.name, self.expr(stmt.value))
+            case Allocate():
+                self._allocate(stmt.var)
+            case Store():
+                self._store(stmt.tensor, stmt.indices[0], self.expr(stmt.value), stmt)
+            case Write():
+                self._write(stmt)
+            case If():
+                self._if(stmt)
+            case For():
+                self._for(stmt)
+            case While():
+                self._while(stmt)
+            case Break() | Continue():
+                self._jump(stmt)
+            case Return():
+                self._return()
+                self.f.label(self.f.new_label("dead"))
+            case Instruct():
+                self._instruct(stmt)
+            case Print():
+                self._print(stmt)
+            case Assert():
+                self._assert(stmt)
+            case _:
+                raise CompilerBug(f"the engine meets {type(stmt).__name__}", code="compiler-bug")
+
+    def _declare(self, stmt: Declare) -> None:
+        dtype = value_dtype(stmt.var)
+        value = self.m.constant(0, dtype) if stmt.value is None else self.expr(stmt.value)
+        self.define(stmt.var.name, value, self.width_of(stmt.var))
+
+    def _allocate(self, var: Var) -> None:
+        assert isinstance(var.type, TensorType)
+        length = as_constant(var.type.shape[0])
+        assert isinstance(length, int)
+        rows = max(length, 1) * WARP * var.type.dtype.bytes
+        self.arrays[var.name] = Array(self._reserve(rows), var.type.dtype, length)
+
+    def _reserve(self, size: int) -> int:
+        offset = -(-self.frame_bytes // 64) * 64
+        self.frame_bytes = offset + size
+        return offset
+
+    def _write(self, stmt: Write) -> None:
+        assert isinstance(stmt.pointer.type, PointerType)
+        value = self.expr(stmt.value)
+        address = self.expr(stmt.pointer)
+        self.at(stmt, f"write {print_expr(stmt.pointer)}")
+        self.m.store(stmt.pointer.type.space, address, [value])
+
+    def _assert(self, stmt: Assert) -> None:
+        condition = self.expr(stmt.condition)
+        self.at(stmt, "assert")
+        self.m.require(condition, "trap", f"an assertion failed: {stmt.message}")
+
+    def _print(self, stmt: Print) -> None:
+        values = [self.expr(each) for each in stmt.operands]
+        number = self.module.site(stmt.location, stmt.format)
+        size = 16 + 8 * WARP * len(values)
+        used = self.m.field("print_used")
+        full = used + size > self.m.field("print_size")
+        with self.f.when(str(full.value)):
+            self.f.emit(f"call void {self.m.pointer('drain')}(ptr %ctx)")
+        start = self.m.field("print_used")
+        record = self.f.value(
+            f"getelementptr i8, ptr {self.m.pointer('print_buffer')}, i64 {start.value}"
+        )
+        self.m.set_word(record, 0, number)
+        self.m.set_word(record, 1, self.active())
+        for index, value in enumerate(values):
+            vector = self._words_of(value)
+            at = self.f.value(f"getelementptr i64, ptr {record}, i64 {2 + WARP * index}")
+            self.f.emit(f"store <32 x i64> {vector}, ptr {at}, align 8")
+        self.m.set_field("print_used", start + size)
+
+    def _words_of(self, value: Lanes) -> str:
+        dtype = value.dtype
+        if not dtype.is_bool and not dtype.is_integer:
+            bits = DType(f"uint{dtype.bits}", "uint", dtype.bits)
+            value = self.m.bitcast(value, bits)
+        return self.m.spread(self.m.cast(value, UINT64))
+
+    def at(self, stmt: Stmt, text: str) -> None:
+        """Make a statement the place to blame for what comes next."""
+        self.m.site = str(self.module.site(stmt.location, text))
+
+    # ---- branches
+
+    def _if(self, stmt: If) -> None:
+        condition = self.expr(stmt.condition)
+        if not self.plan.diverges(stmt):
+            self._uniform_if(stmt, condition)
+        elif self.plan.suspends(stmt):
+            self._parting_if(stmt, condition)
+        else:
+            self._masked_if(stmt, condition)
+        if self.loops and self.loops[-1].turn and leaves_early((stmt,)):
+            # Nothing may run while no lane is active.
+            on = self.f.new_label("on")
+            self.f.branch_if(str((self.active() != 0).value), on, self.loops[-1].latch)
+            self.f.label(on)
+
+    def _uniform_if(self, stmt: If, condition: Lanes) -> None:
+        condition = self.m.first(condition)
+        then, orelse, after = (self.f.new_label(s) for s in ("then", "else", "after"))
+        self.f.branch_if(str(condition.value), then, orelse)
+        self.f.label(then)
+        self.block(stmt.then)
+        self.f.branch(after)
+        self.f.label(orelse)
+        self.block(stmt.orelse)
+        self.f.branch(after)
+        self.f.label(after)
+
+    def _masked_if(self, stmt: If, condition: Lanes) -> None:
+        outer = self.active()
+        chosen = self.bits_of(condition)
+        for lanes, block in ((outer & chosen, stmt.then), (outer & ~chosen, stmt.orelse)):
+            if not block:
+                continue
+            with self.f.when(str((lanes != 0).value)):
+                self.set_mask(lanes)
+                self.block(block)
+        # Lanes that left a loop by a jump stay away until the loop's next turn.
+        stay = outer
+        if self.loops and self.loops[-1].turn:
+            stay = outer & self._cell(self.loops[-1].turn)
+        self.set_mask(stay)
+
+    def _parting_if(self, stmt: If, condition: Lanes) -> None:
+        after = self.plan.live[id(stmt)]
+        lanes = self.active()
+        level = self._enter(lanes)
+        chosen = lanes & self.bits_of(condition)
+        rest = lanes & ~self.bits_of(condition)
+        then, orelse, both, one, meet = (
+            self.f.new_label(s) for s in ("then", "else", "both", "one", "meet")
+        )
+        parts = (chosen != 0) & (rest != 0)
+        self.f.branch_if(str(parts.value), both, one)
+        self.f.label(one)
+        self.f.branch_if(str((chosen != 0).value), then, orelse)
+        self.f.label(both)
+        live = after | self._needs(stmt.orelse) | used_names((stmt.condition,))
+        live = frozenset(name for name in live if name in self.variables)
+        self._fork(rest, live, orelse)
+        self.set_mask(chosen)
+        self.f.branch(then)
+        self.f.label(then)
+        self.block(stmt.then)
+        self.f.branch(meet)
+        self.f.label(orelse)
+        self.block(stmt.orelse)
+        self.f.branch(meet)
+        self.f.label(meet)
+        self._meet(level, after)
+        self.level -= 1
+
+    def _needs(self, block: Block) -> frozenset[str]:
+        return frozenset(
+            node.name
+            for node in walk(block)
+            if isinstance(node, Var) and not isinstance(node.type, TensorType)
+        )
+
+    def _enter(self, lanes: Lanes) -> int:
+        """Note the lanes that are to meet again at the end of a construct."""
+        level = self.level
+        self.level += 1
+        self.m.set_word("%path", PATH_HEAD + level, lanes)
+        return level
+
+    def _fork(self, lanes: Lanes, live: frozenset[str], target: str) -> None:
+        """Make a path of some lanes, which begins at a label; this path keeps the others."""
+        self._save(live)
+        number, _ = self._resume(live, target)
+        self.f.emit(
+            f"call void @fork(ptr %ctx, ptr %path, i32 {lanes.value}, i64 {number})"
+        )
+
+    def _resume(self, live: frozenset[str], target: str) -> tuple[int, str]:
+        """Emit, out of line, the way back to a label: restore what is live, and jump."""
+        label = self.f.new_label("resume")
+        self.resumes.append(label)
+        skip = self.f.new_label("skip")
+        mask = self.m.mask
+        self.f.branch(skip)
+        self.f.label(label)
+        self._restore(live)
+        self.f.branch(target)
+        self.f.label(skip)
+        self.m.mask = mask
+        return len(self.resumes), label
+
+    def _meet(self, level: int, live: frozenset[str]) -> None:
+        """Wait for the lanes that parted at a construct; go on if they are all here."""
+        after, wait = self.f.new_label("after"), self.f.new_label("wait")
+        live = frozenset(name for name in live if name in self.variables)
+        expected = self.m.cast(self.m.get_word("%path", PATH_HEAD + level), UINT32)
+        exited = self._warp_word(context.EXITED_START)
+        missing = expected & ~exited & ~self.active()
+        self.f.branch_if(str((missing == 0).value), after, wait)
+        self.f.label(wait)
+        self.m.set_word("%path", PATH["key"], PATH_HEAD + level)
+        self._suspend(live, after, "arrive", state=context.JOINING, need=expected, level=level)
+        self.f.label(after)
+        self.refresh()
+
+    def _warp_word(self, start: int) -> Lanes:
+        warp = self.m.cast(self.m.lanes(UINT32, "%warp", 0), UINT64)
+        return self.m.cast(self.m.get_word("%ctx", (warp + start).value), UINT32)
+
+    # ---- suspension
+
+    def _suspend(
+        self,
+        live: frozenset[str],
+        target: str,
+        how: str,
+        *,
+        state: int,
+        need: Lanes | int = 0,
+        level: int | None = None,
+    ) -> None:
+        """Stop the path here; it goes on at `target` when the scheduler lets it."""
+        self.m.set_word("%path", PATH["need"], self.m.lift(need, UINT32))
+        self.m.set_word("%path", PATH["site"], self.m.lanes(UINT32, self.m.site, 0))
+        if how == "arrive":
+            self._forget(self.level if level is None else level + 1)
+        self._save(live)
+        number, _ = self._resume(live, target)
+        self.m.set_word("%path", PATH["resume"], number)
+        if how == "arrive":
+            self.f.emit(f"call void @arrive(ptr %ctx, ptr %path, i64 {state})")
+        else:
+            self.m.set_word("%path", PATH["state"], state)
+        self.f.emit(f"ret i32 {context.SUSPENDED}")
+
+    def _forget(self, level: int) -> None:
+        """Clear what is dead in the path's record, so that equal paths are seen to be equal."""
+        for dead in range(level, self.plan.depth):
+            self.m.set_word("%path", PATH_HEAD + dead, 0)
+        name = "llvm.memset.p0.i64"
+        self.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
+        scalars = self.m.word("%path", PATH_HEAD + self.plan.depth)
+        self.f.emit(f"call void @{name}(ptr {scalars}, i8 0, i64 {_SCALARS}, i1 false)")
+
+    def _save(self, live: frozenset[str]) -> None:
+        mask = self.m.unpack(self.active())
+        for name in sorted(live):
+            variable = self.variables[name]
+            if variable.width:
+                slot = self._frame_slot(name, variable)
+                kept = self._row(slot, variable.dtype)
+                value = self.m.select(mask, self.get(name), kept)
+                self._set_row(slot, value)
+            else:
+                self.m.set_word("%path", self._scalar_word(name), self.to_word(self.get(name)))
+
+    def _restore(self, live: frozenset[str]) -> None:
+        self.set_mask(self.m.cast(self.m.get_word("%path", PATH["lanes"]), UINT32))
+        for name in sorted(live):
+            variable = self.variables[name]
+            if variable.width:
+                self._put(variable, self._row(self._frame_slot(name, variable), variable.dtype))
+            else:
+                word = self.m.get_word("%path", self._scalar_word(name))
+                self._put(variable, self.from_word(word, variable.dtype))
+
+    def _scalar_word(self, name: str) -> int:
+        index = self.scalar_slots.setdefault(name, len(self.scalar_slots))
+        return PATH_HEAD + self.plan.depth + index
+
+    def _frame_slot(self, name: str, variable: Variable) -> str:
+        if name not in self.frame_slots:
+            self.frame_slots[name] = self._reserve(WARP * variable.dtype.bytes)
+        return self.f.value(f"getelementptr i8, ptr %frame, i64 {self.frame_slots[name]}")
+
+    def _row(self, pointer: str, dtype: DType) -> Lanes:
+        return self.m.restore(pointer, dtype)
+
+    def _set_row(self, pointer: str, value: Lanes) -> None:
+        spread = self.m.lanes(value.dtype, self.m.spread(value), WARP)
+        vector = f"<{WARP} x {memory_type(value.dtype)}>"
+        self.f.emit(f"store {vector} {self.m.to_memory(spread)}, ptr {pointer}, align 64")
+
+    def _return(self) -> None:
+        self.f.emit("call void @finish(ptr %ctx, ptr %path)")
+        self.f.emit(f"ret i32 {context.FINISHED}")
+
+    # ---- loops
+
+    def _cell(self, slot: str) -> Lanes:
+        return self.m.lanes(UINT32, self.f.value(f"load i32, ptr {slot}"), 0)
+
+    def _set_cell(self, slot: str, bits: Lanes) -> None:
+        self.f.emit(f"store i32 {bits.value}, ptr {slot}")
+
+    def _for(self, stmt: For) -> None:
+        stop, step = loop_bounds(stmt)
+        width = self.width_of(stmt.var)
+        self.define(stmt.var.name, self.expr(stmt.start), width)
+        for name, bound in ((stop, stmt.stop), (step, stmt.step)):
+            value = self.expr(bound)
+            self.define(name, value, value.width)
+
+        def condition() -> Lanes:
+            counter, limit = self.get(stmt.var.name), self.get(stop)
+            known = as_constant(stmt.step)
+            if known is not None:
+                return counter < limit if known > 0 else counter > limit
+            by = self.get(step)
+            return self.m.select(by > 0, counter < limit, counter > limit)
+
+        def advance() -> None:
+            self.assign(stmt.var.name, self.get(stmt.var.name) + self.get(step))
+
+        self._loop(stmt, condition, advance)
+
+    def _while(self, stmt: While) -> None:
+        self._loop(stmt, lambda: self.expr(stmt.condition), lambda: None)
+
+    def _loop(
+        self, stmt: For | While, condition: Callable[[], Lanes], advance: Callable[[], None]
+    ) -> None:
+        if self.plan.runs_masked(stmt):
+            self._masked_loop(stmt, condition, advance)
+        elif self.plan.suspends(stmt) and self._parts(stmt):
+            self._parting_loop(stmt, condition, advance)
+        else:
+            self._plain_loop(stmt, condition, advance)
+
+    def _parts(self, stmt: For | While) -> bool:
+        return self.plan.diverges(stmt) or self.plan._has_parted_exit(stmt.body, parted=False)
+
+    def _plain_loop(
+        self, stmt: For | While, condition: Callable[[], Lanes], advance: Callable[[], None]
+    ) -> None:
+        head, body, latch, after = (
+            self.f.new_label(s) for s in ("head", "body", "latch", "after")
+        )
+        self.f.branch(head)
+        self.f.label(head)
+        self.refresh()
+        self.f.branch_if(str(self.m.first(condition()).value), body, after)
+        self.f.label(body)
+        self.loops.append(Loop(exit=after, latch=latch))
+        self.block(stmt.body)
+        self.loops.pop()
+        self.f.branch(latch)
+        self.f.label(latch)
+        self.refresh()
+        advance()
+        self._back_edge(stmt, head)
+        self.f.label(after)
+        self.refresh()
+
+    def _masked_loop(
+        self, stmt: For | While, condition: Callable[[], Lanes], advance: Callable[[], None]
+    ) -> None:
+        alive, turn = self.f.slot("i32", 4), self.f.slot("i32", 4)
+        outer = self.f.slot("i32", 4)
+        start = self.active()
+        self._set_cell(outer, start)
+        self._set_cell(alive, start)
+        head, body, latch, after = (
+            self.f.new_label(s) for s in ("head", "body", "latch", "after")
+        )
+        self.f.branch(head)
+        self.f.label(head)
+        self.set_mask(self._cell(alive))
+        going = self._cell(alive) & self.bits_of(condition())
+        self._set_cell(alive, going)
+        self._set_cell(turn, going)
+        self.f.branch_if(str((going != 0).value), body, after)
+        self.f.label(body)
+        self.set_mask(going)
+        self.loops.append(Loop(alive=alive, turn=turn, latch=latch))
+        self.block(stmt.body)
+        self.loops.pop()
+        self.f.branch(latch)
+        self.f.label(latch)
+        self.set_mask(self._cell(alive))
+        advance()
+        self._back_edge(stmt, head)
+        self.f.label(after)
+        self.set_mask(self._cell(outer))
+
+    def _parting_loop(
+        self, stmt: For | While, condition: Callable[[], Lanes], advance: Callable[[], None]
+    ) -> None:
+        after = frozenset(n for n in self.plan.live[id(stmt)])
+        inside = after | self._needs((stmt,)) | {*(loop_bounds(stmt) if isinstance(stmt, For) else ())}
+        exit_level = self._enter(self.active())
+        latch_level = self.level
+        self.level += 1
+        head, body, latch, leave, both, one, done = (
+            self.f.new_label(s) for s in ("head", "body", "latch", "leave", "both", "one", "done")
+        )
+        self.f.branch(head)
+        self.f.label(head)
+        self.refresh()
+        lanes = self.active()
+        self.m.set_word("%path", PATH_HEAD + latch_level, lanes)
+        chosen = lanes & self.bits_of(condition())
+        rest = lanes & ~chosen
+        self.f.branch_if(str(((chosen != 0) & (rest != 0)).value), both, one)
+        self.f.label(one)
+        self.f.branch_if(str((chosen != 0).value), body, leave)
+        self.f.label(both)
+        self._fork(rest, frozenset(n for n in inside if n in self.variables), leave)
+        self.set_mask(chosen)
+        # Those that leave are not expected at the latch of this turn.
+        self.m.set_word("%path", PATH_HEAD + latch_level, chosen)
+        self.f.branch(body)
+        self.f.label(body)
+        self.loops.append(Loop(exit=leave, latch=latch, exit_level=exit_level))
+        self.block(stmt.body)
+        self.loops.pop()
+        self.f.branch(latch)
+        self.f.label(latch)
+        self.refresh()
+        self._meet(latch_level, inside)
+        advance()
+        self._back_edge(stmt, head)
+        self.f.label(leave)
+        self.refresh()
+        self._meet(exit_level, after)
+        self.f.branch(done)
+        self.f.label(done)
+        self.level -= 2
+
+    def _jump(self, stmt: Break | Continue) -> None:
+        loop = self.loops[-1]
+        if loop.turn:
+            gone = ~self.active()
+            if isinstance(stmt, Break):
+                self._set_cell(loop.alive, self._cell(loop.alive) & gone)
+            self._set_cell(loop.turn, self._cell(loop.turn) & gone)
+            self.set_mask(self.m.constant(0, UINT32))
+            return
+        if loop.exit_level is not None:
+            # Nobody is to wait for these lanes at the meetings that the jump passes over.
+            first = loop.exit_level + (1 if isinstance(stmt, Break) else 2)
+            self._leave(first)
+        self.f.branch(loop.exit if isinstance(stmt, Break) else loop.latch)
+        self.f.label(self.f.new_label("dead"))
+
+    def _leave(self, first: int) -> None:
+        words = f"i64 {PATH_HEAD + first}, i64 {PATH_HEAD + self.level}"
+        self.f.emit(f"call void @leave(ptr %ctx, ptr %path, {words})")
+
+    def _back_edge(self, stmt: For | While, head: str) -> None:
+        """Jump back, counting the step; a loop that polls lets others run first."""
+        left = self.m.field("steps") - 1
+        self.m.set_field("steps", left)
+        with self.f.when(str((left == 0).value)):
+            number = self.module.site(stmt.location, "loop")
+            stop = self.f.value(f"call i1 @tick(ptr %ctx, i32 {number})")
+            with self.f.when(stop):
+                self.f.emit(f"ret i32 {context.STOPPED}")
+                self.f.label(self.f.new_label("dead"))
+        if id(stmt) in self.plan.spinning:
+            self.at(stmt, "polling loop")
+            live = self.plan.live[id(stmt)] | self._needs((stmt,))
+            live = frozenset(name for name in live if name in self.variables)
+            self._suspend(live, head, "yield", state=context.POLLING)
+            self.f.label(self.f.new_label("dead"))
+        self.f.branch(head)
+
+    # ---- instructions
+
+    def _instruct(self, stmt: Instruct) -> None:
+        form = stmt.form
+        self.at(stmt, form.text)
+        declared = declared_operands(form, len(stmt.operands))
+        assert declared is not None
+        pairs = list(zip(declared, stmt.operands, strict=True))
+        inputs = [(each, place) for each, place in pairs if each.role != "out"]
+        places = [place for each, place in pairs if each.role != "in"]
+        live = self.plan.live[id(stmt)] | used_names(place for _, place in inputs)
+        live = frozenset(name for name in live if name in self.variables)
+        if form.declaration.lanes in ("warp", "warpgroup"):
+            self._gather(stmt, inputs, live)
+        wait = form.declaration.wait
+        if wait is not None:
+            operands = self._wait(stmt, wait, inputs, live)
+        else:
+            operands = [self.operand(each, expr) for each, expr in inputs]
+        assert form.declaration.compute is not None
+        results = self.calls.issue(self.m, form, operands)
+        for place, result in zip(places, results, strict=True):
+            self._set_place(place, result, stmt)
+
+    def operand(self, declared: Operand, expr: Expr) -> Lanes:
+        """Evaluate an operand in the type that the instruction's meaning takes."""
+        value = self.expr(expr)
+        if declared.kind == "address":
+            return self.m.cast(value, declared.dtype)
+        if declared.kind == "predicate":
+            return self.m.cast(value, BOOL)
+        if value.dtype.bits == declared.dtype.bits and not value.dtype.is_bool:
+            return self.m.bitcast(value, declared.dtype)
+        return self.m.cast(value, declared.dtype)
+
+    def _set_place(self, place: Expr, result: Lanes, stmt: Stmt) -> None:
+        dtype = value_dtype(place)
+        if result.dtype.is_bool or dtype.is_bool or result.dtype.bits != dtype.bits:
+            value = self.m.cast(result, dtype)
+        else:
+            value = self.m.bitcast(result, dtype)
+        if isinstance(place, Var):
+            self.assign(place.name, value)
+        else:
+            assert isinstance(place, Load)
+            self._store(place.tensor, place.indices[0], value, stmt)
+
+    def _gather(
+        self, stmt: Instruct, inputs: list[tuple[Operand, Expr]], live: frozenset[str]
+    ) -> None:
+        """See that the lanes which a collective names are here; wait for those that are not."""
+        named = [expr for each, expr in inputs if each.name == "membermask"]
+        ready, missing, retry = (self.f.new_label(s) for s in ("ready", "missing", "retry"))
+        self.f.branch(retry)
+        self.f.label(retry)
+        self.refresh()
+        all_lanes = self._warp_word(context.LANES_START)
+        need = all_lanes
+        if named:
+            need = self.m.cast(self.m.first(self.expr(named[0])), UINT32) & all_lanes
+            inside = (self.active() & ~need) == 0
+            self.m.require(
+                inside, "divergent-collective", "a lane that the member mask does not name executes this"
+            )
+        lacking = need & ~self._warp_word(context.EXITED_START) & ~self.active()
+        self.f.branch_if(str((lacking == 0).value), ready, missing)
+        self.f.label(missing)
+        self.m.set_word("%path", PATH["wait"], context.WAITS.index("warp"))
+        self._suspend(live, retry, "arrive", state=context.GATHERING, need=need)
+        self.f.label(ready)
+
+    def _wait(
+        self,
+        stmt: Instruct,
+        wait: Wait,
+        inputs: list[tuple[Operand, Expr]],
+        live: frozenset[str],
+    ) -> list[Lanes]:
+        """Emit a wait: arrive once, poll, and suspend as long as the poll fails."""
+        form = stmt.form
+        kept: list[str] = []
+        if wait.arrive is not None:
+            operands = [self.operand(each, expr) for each, expr in inputs]
+            for index, value in enumerate(wait.arrive(self.m, form, *operands)):
+                name = f"wait.{self.m.site}.{index}"
+                self.define(name, value, value.width)
+                kept.append(name)
+        poll, blocked, ready = (self.f.new_label(s) for s in ("poll", "blocked", "ready"))
+        self.f.branch(poll)
+        self.f.label(poll)
+        self.refresh()
+        operands = [self.operand(each, expr) for each, expr in inputs]
+        state = [self.get(name) for name in kept]
+        holds = wait.poll(self.m, form, *operands, *state)
+        passes = holds
+        if wait.gives_up:
+            passes = holds | (self.m.field("give_up") != 0)
+        self.f.branch_if(str(passes.value), ready, blocked)
+        self.f.label(blocked)
+        kind, key = wait.awaits(self.m, form, *operands, *state)
+        self.m.set_word("%path", PATH["wait"], context.WAITS.index(kind))
+        self.m.set_word("%path", PATH["key"], self.m.first(key))
+        detail = operands[-1] if operands else self.m.constant(0, UINT32)
+        self.m.set_word("%path", PATH["detail"], self.to_word(self.m.first(detail)))
+        self._suspend(live | frozenset(kept), poll, "block", state=context.BLOCKED)
+        self.f.label(ready)
+        with self.f.when(str(holds.value)):
+            self.m.bump("progress")
+        return operands + state
+
+    # ---- expressions
+
+    def expr(self, expr: Expr) -> Lanes:
+        """Emit an expression; its memory is read by the active lanes."""
+        match expr:
+            case Constant():
+                return self.m.constant(expr.value, expr.dtype)
+            case Var():
+                return self.get(expr.name)
+            case SpecialRegister():
+                return self.m.cast(self.m.special(expr.name), expr.dtype)
+            case Unary():
+                return self.m.unary(expr.op, self.expr(expr.operand))
+            case Binary():
+                return self._binary(expr)
+            case Select():
+                return self._select(expr)
+            case Cast():
+                return self.m.cast(self.expr(expr.operand), expr.dtype)
+            case Bitcast():
+                return self._bitcast(expr)
+            case Intrinsic():
+                found = self.m.intrinsic(expr.name, *(self.expr(each) for each in expr.operands))
+                return self.m.cast(found, expr.dtype)
+            case Load():
+                return self._load(expr)
+            case SharedBase():
+                return self.m.constant(context.SHARED_START, UINT32)
+            case Offset():
+                return self._offset(expr)
+            case Read():
+                return self._read(expr)
+            case _:
+                raise CompilerBug(f"the engine meets {type(expr).__name__}", code="compiler-bug")
+
+    def _bitcast(self, expr: Bitcast) -> Lanes:
+        value = self.expr(expr.operand)
+        if isinstance(expr.type, ScalarType):
+            return self.m.bitcast(value, plain(expr.dtype))
+        return self.m.cast(value, value_dtype(expr))
+
+    def _binary(self, expr: Binary) -> Lanes:
+        left = self.expr(expr.left)
+        if expr.op in ("logical_and", "logical_or") and touches_memory(expr.right):
+            wanted = left if expr.op == "logical_and" else ~left
+            right = self._guarded(wanted, expr.right)
+            return left & right if expr.op == "logical_and" else left | right
+        return self.m.binary(expr.op, left, self.expr(expr.right))
+
+    def _select(self, expr: Select) -> Lanes:
+        condition = self.expr(expr.condition)
+        if not (touches_memory(expr.true) or touches_memory(expr.false)):
+            return self.m.select(condition, self.expr(expr.true), self.expr(expr.false))
+        true = self._guarded(condition, expr.true)
+        return self.m.select(condition, true, self._guarded(~condition, expr.false))
+
+    def _guarded(self, condition: Lanes, expr: Expr) -> Lanes:
+        """Evaluate an expression only in the lanes in which a condition holds; others get 0."""
+        outer = self.active()
+        inner = outer & self.bits_of(condition)
+        dtype = value_dtype(expr)
+        uniform = self.plan.uniformity.is_uniform(expr)
+        width = 0 if uniform else WARP
+        kind = llvm_type(dtype, width)
+        slot = self.f.slot(kind)
+        self.f.emit(f"store {kind} zeroinitializer, ptr {slot}")
+        with self.f.when(str((inner != 0).value)):
+            self.set_mask(inner)
+            value = self.expr(expr)
+            text = self.m.spread(value) if width else self.m.first(value).value
+            self.f.emit(f"store {kind} {text}, ptr {slot}")
+        self.set_mask(outer)
+        return self.m.lanes(dtype, self.f.value(f"load {kind}, ptr {slot}"), width)
+
+    def _offset(self, expr: Offset) -> Lanes:
+        pointer = self.expr(expr.pointer)
+        return pointer + self.m.cast(self.expr(expr.bytes), pointer.dtype)
+
+    def _read(self, expr: Read) -> Lanes:
+        assert isinstance(expr.pointer.type, PointerType)
+        address = self.expr(expr.pointer)
+        location = expr.location or expr.pointer.location
+        text = f"read {print_expr(expr.pointer)}"
+        self.m.site = str(self.module.site(location, text))
+        return self.m.load(expr.pointer.type.space, address, plain(expr.dtype))[0]
+
+    # ---- local arrays
+
+    def _element(self, array: Array, index: Lanes) -> str:
+        """Check a uniform index of a local array, and address its row of lanes."""
+        wide = self.m.cast(index, UINT64)
+        if _known(index) is None:
+            bad = wide >= array.length
+            self.m.require(~bad, "out-of-bounds", "an index lies outside a local array")
+            wide = self.m.select(bad, self.m.constant(0, UINT64), wide)
+        at = wide * (WARP * array.dtype.bytes) + array.offset
+        return self.f.value(f"getelementptr i8, ptr %frame, i64 {at.value}")
+
+    def _lane_pointers(self, array: Array, index: Lanes) -> tuple[str, str]:
+        """Address an element per lane, in this function and by its base and offsets."""
+        bad = self.m.cast(index, UINT64) >= array.length
+        self.m.require(~bad, "out-of-bounds", "an index lies outside a local array")
+        safe = self.m.select(bad, self.m.constant(0, index.dtype), index)
+        row = self.m.cast(safe, UINT64) * WARP + self.m.cast(self.m.lane_id(), UINT64)
+        offsets = row * array.dtype.bytes + array.offset
+        return "%frame", str(offsets.value)
+
+    def _load(self, expr: Load) -> Lanes:
+        assert isinstance(expr.tensor, Var)
+        array = self.arrays[expr.tensor.name]
+        index = self.expr(expr.indices[0])
+        self.m.site = str(self.module.site(expr.location, f"element of {expr.tensor.name}"))
+        if not index.width:
+            return self._row(self._element(array, index), array.dtype)
+        base, offsets = self._lane_pointers(array, index)
+        return self.calls.gather_elements(self.m, base, offsets, array.dtype)
+
+    def _store(self, tensor: Expr, index: Expr, value: Lanes, stmt: Stmt) -> None:
+        assert isinstance(tensor, Var)
+        array = self.arrays[tensor.name]
+        at = self.expr(index)
+        self.at(stmt, f"element of {tensor.name}")
+        if at.width:
+            base, offsets = self._lane_pointers(array, at)
+            self.calls.scatter_elements(self.m, base, offsets, value)
+            return
+        pointer = self._element(array, at)
+        kept = self._row(pointer, array.dtype)
+        self._set_row(pointer, self.m.select(self.mask_of(), value, kept))
+
+
+def plain(dtype: DType) -> DType:
+    """Give the scalar type that holds a vector's bits; scalars stay as they are."""
+    if dtype.lanes == 1:
+        return dtype
+    bits = dtype.bits * dtype.lanes
+    return DType(f"uint{bits}", "uint", bits)
+
+
+def value_dtype(expr: Expr) -> DType:
+    """Give the element type in which the engine keeps a value; pointers are numbers."""
+    match expr.type:
+        case PointerType(space=space):
+            return UINT32 if space.address_bits == 32 else UINT64
+        case ScalarType(dtype=dtype):
+            return plain(dtype)
+        case _:
+            raise CompilerBug(f"the engine meets a value of {expr.type}", code="compiler-bug")
+
+
+def touches_memory(expr: Expr) -> bool:
+    """Tell whether evaluating an expression may fault."""
+    return any(isinstance(node, Read | Load) for node in walk(expr))
+
+
+def _known(index: Lanes) -> int | None:
+    text = str(index.value)
+    return None if text.startswith("%") else int(text)
+
+

@@ -1,0 +1,246 @@
+"""What the engine must know of a kernel before it emits code: where paths part, wait and meet.
+
+May import `base`, `isa`, `ir` and the analyses of `passes`.
+
+A statement *suspends* if a path may stop in it and be resumed there: a wait, a collective under
+divergent control, a loop that polls memory, a `return` of some lanes. Where control diverges
+around it the lanes part into paths; elsewhere divergent control runs under masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from tilewright.ir.expressions import Expr, Read, Var
+from tilewright.ir.rewrite import rewrite
+from tilewright.ir.statements import (
+    Bind,
+    Block,
+    Break,
+    Continue,
+    Declare,
+    For,
+    If,
+    Instruct,
+    Kernel,
+    Return,
+    Stmt,
+    While,
+)
+from tilewright.ir.types import TensorType
+from tilewright.ir.visit import children, walk
+from tilewright.passes.analysis.uniformity import Uniformity, analyse_uniformity
+
+Names = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Facts about the statements of a kernel; statements are told apart by identity.
+
+    `suspending` may suspend; `spinning` are loops that poll memory; `live` are the names of the
+    variables whose value is needed after a statement; `depth` is how deeply constructs nest in
+    which paths part.
+    """
+
+    kernel: Kernel
+    uniformity: Uniformity
+    suspending: frozenset[int]
+    spinning: frozenset[int]
+    live: dict[int, Names]
+    depth: int
+
+    def suspends(self, stmt: Stmt) -> bool:
+        """Tell whether a path may stop in a statement."""
+        return id(stmt) in self.suspending
+
+    def diverges(self, stmt: If | While | For) -> bool:
+        """Tell whether lanes may part at a branch or leave a loop at different times."""
+        return self.uniformity.is_divergent(stmt)
+
+    def runs_masked(self, loop: While | For) -> bool:
+        """Tell whether a loop's lanes take different turns, so that it runs under masks."""
+        if self.suspends(loop):
+            return False
+        return self.diverges(loop) or self._has_parted_exit(loop.body, parted=False)
+
+    def _has_parted_exit(self, block: Block, parted: bool) -> bool:
+        for stmt in block:
+            match stmt:
+                case Break() | Continue() if parted:
+                    return True
+                case If():
+                    inner = parted or self.diverges(stmt)
+                    if self._has_parted_exit(stmt.then + stmt.orelse, inner):
+                        return True
+                case _:
+                    continue
+        return False
+
+
+def plan_kernel(kernel: Kernel) -> Plan:
+    """Analyse a lowered kernel; predicated instructions become branches in `plan.kernel`."""
+    plain = rewrite(kernel, ((Instruct, _branch_on_predicate),))
+    uniformity = analyse_uniformity(plain)
+    search = _Suspensions(uniformity)
+    search.block(plain.body, _Around())
+    lives = _Liveness()
+    lives.block(plain.body, frozenset())
+    suspending = frozenset(search.found)
+    return Plan(
+        plain,
+        uniformity,
+        suspending,
+        frozenset(search.spinning),
+        lives.after,
+        _depth(plain.body, suspending),
+    )
+
+
+def _branch_on_predicate(stmt: Instruct) -> If | None:
+    if stmt.predicate is None:
+        return None
+    bare = replace(stmt, predicate=None, preserve=False)
+    return If(stmt.predicate, (bare,), location=stmt.location)
+
+
+# ---------------------------------------------------------------------------- suspensions
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What surrounds a statement: whether lanes have parted, in all and since the loop began."""
+
+    parted: bool = False
+    parted_in_loop: bool = False
+    loop_suspends: bool = False
+
+
+@dataclass
+class _Suspensions:
+    uniformity: Uniformity
+    found: set[int] = field(default_factory=set[int])
+    spinning: set[int] = field(default_factory=set[int])
+
+    def block(self, block: Block, around: _Around) -> bool:
+        return any([self.statement(stmt, around) for stmt in block])
+
+    def statement(self, stmt: Stmt, around: _Around) -> bool:
+        suspends = self._suspends(stmt, around)
+        if suspends:
+            self.found.add(id(stmt))
+        return suspends
+
+    def _suspends(self, stmt: Stmt, around: _Around) -> bool:
+        match stmt:
+            case Instruct():
+                declaration = stmt.form.declaration
+                collective = declaration.lanes in ("warp", "warpgroup")
+                return declaration.wait is not None or (collective and around.parted)
+            case Return():
+                return around.parted
+            case Break() | Continue():
+                return around.parted_in_loop and around.loop_suspends
+            case If():
+                parts = self.uniformity.is_divergent(stmt)
+                inner = replace(
+                    around,
+                    parted=around.parted or parts,
+                    parted_in_loop=around.parted_in_loop or parts,
+                )
+                return self.block(stmt.then + stmt.orelse, inner)
+            case While() | For():
+                return self._loop(stmt, around)
+            case _:
+                return False
+
+    def _loop(self, loop: While | For, around: _Around) -> bool:
+        inner = _Around(around.parted or self.uniformity.is_divergent(loop))
+        suspends = self.block(loop.body, inner)
+        if isinstance(loop, While) and polls(loop):
+            self.spinning.add(id(loop))
+            suspends = True
+        if suspends:
+            self.block(loop.body, replace(inner, loop_suspends=True))
+        return suspends
+
+
+def polls(loop: While) -> bool:
+    """Tell whether a loop looks at memory, so that it may wait for another thread's write."""
+    for node in walk(loop):
+        if isinstance(node, Read):
+            return True
+        if isinstance(node, Instruct) and any(
+            each.access in ("read", "update") for each in node.form.operands
+        ):
+            return True
+    return False
+
+
+def _depth(block: Block, suspending: frozenset[int]) -> int:
+    """Count how deeply parting constructs nest; a loop takes two levels: its exit, its latch."""
+    deepest = 0
+    for stmt in block:
+        if id(stmt) not in suspending:
+            continue
+        match stmt:
+            case If():
+                deepest = max(deepest, 1 + _depth(stmt.then + stmt.orelse, suspending))
+            case While() | For():
+                deepest = max(deepest, 2 + _depth(stmt.body, suspending))
+            case _:
+                continue
+    return deepest
+
+
+# ---------------------------------------------------------------------------- liveness
+
+
+def used_names(nodes: Iterable[Expr]) -> Names:
+    """List the scalar variables that expressions mention."""
+    return frozenset(
+        node.name
+        for each in nodes
+        for node in walk(each)
+        if isinstance(node, Var) and not isinstance(node.type, TensorType)
+    )
+
+
+def loop_bounds(loop: For) -> tuple[str, str]:
+    """Name the hidden variables that hold a loop's stop and step."""
+    return f"{loop.var.name}.stop", f"{loop.var.name}.step"
+
+
+@dataclass
+class _Liveness:
+    after: dict[int, Names] = field(default_factory=dict[int, Names])
+
+    def block(self, block: Block, out: Names) -> Names:
+        for stmt in reversed(block):
+            self.after[id(stmt)] = out
+            out = self.statement(stmt, out)
+        return out
+
+    def statement(self, stmt: Stmt, out: Names) -> Names:
+        match stmt:
+            case Bind() | Declare():
+                out = out - {stmt.var.name}
+                return out | (used_names((stmt.value,)) if stmt.value is not None else frozenset())
+            case If():
+                arms = self.block(stmt.then, out) | self.block(stmt.orelse, out)
+                return arms | used_names((stmt.condition,))
+            case For():
+                hidden = frozenset((stmt.var.name, *loop_bounds(stmt)))
+                inside = self._turns(stmt.body, out | hidden)
+                return (inside - hidden) | used_names((stmt.start, stmt.stop, stmt.step))
+            case While():
+                return self._turns(stmt.body, out | used_names((stmt.condition,)))
+            case _:
+                return out | used_names(each for each in children(stmt) if isinstance(each, Expr))
+
+    def _turns(self, body: Block, out: Names) -> Names:
+        around = out | self.block(body, out)
+        return around | self.block(body, around)
+
+

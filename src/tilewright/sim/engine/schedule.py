@@ -1,0 +1,443 @@
+"""The scheduler as native code: paths, joins, what lands when, and the run of a CTA.
+
+May import `base`, `isa` and the rest of `sim.engine`.
+
+A warp is one or more paths. `run_cta` gives each path its turn until none can go on; then
+what is waited for lands, then paths that wait at a join for others go on alone, and then the
+CTA is stuck.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.dtypes import BOOL, UINT32, UINT64
+from tilewright.isa.machine import Lanes
+from tilewright.sim.engine import context
+from tilewright.sim.engine.context import PATH, PATHS
+from tilewright.sim.engine.module import Module
+from tilewright.sim.engine.native import NativeMachine
+
+
+def emit(module: Module, path_words: int, frame_bytes: int) -> None:
+    """Emit the scheduler for a kernel whose paths and frames have these sizes."""
+    _fault(module)
+    _tick(module)
+    _fork(module, path_words)
+    _arrive(module, path_words)
+    _finish(module)
+    _leave(module, path_words)
+    _release(module, path_words)
+    _land_record(module)
+    _queue(module)
+    _land_needed(module, path_words)
+    _run(module, path_words, frame_bytes)
+
+
+def _fault(module: Module) -> None:
+    f = module.machine("fault", "%site")
+    with f.function.when(str((f.field("error") == 0).value)):
+        f.set_field("error", f.lanes(UINT64, "%number", 0))
+        f.set_field("error_site", f.lanes(UINT32, "%site", 0))
+        f.set_field("error_lane", f.lanes(UINT32, "%lane", 0))
+        f.set_field("error_warp", f.field("warp"))
+        f.set_field("error_address", f.lanes(UINT64, "%address", 0))
+    f.set_field("steps", 1)
+    f.function.emit("ret void")
+    f.function.finish(
+        "void", "ptr %ctx, i64 %number, i32 %site, i32 %lane, i64 %address", "noinline"
+    )
+
+
+def _tick(module: Module) -> None:
+    """Look whether the launch must end: a fault, a wish to stop, or the step limit."""
+    f = module.machine("tick", "%site")
+    stop = f.op(f"load volatile i64, ptr {f.pointer('stop')}")
+    ends = (f.field("error") != 0) | (f.lanes(UINT64, stop, 0) != 0)
+    with f.function.when(str(ends.value)):
+        f.function.emit("ret i1 true")
+        f.function.label(f.function.new_label("dead"))
+    f.set_field("steps", context.STEP_QUANTUM)
+    f.set_field("quanta", f.field("quanta") - 1)
+    exhausted = f.field("quanta") == 0
+    with f.function.when(str(exhausted.value)):
+        zero = f.constant(0, UINT64)
+        f.fault("step-limit", "the CTA ran more steps than the launch allows", zero32(f), zero)
+    f.function.emit(f"ret i1 {exhausted.value}")
+    f.function.finish("i1", "ptr %ctx, i32 %site", "noinline")
+
+
+def zero32(f: NativeMachine) -> Lanes:
+    """Give the uint32 zero."""
+    return f.constant(0, UINT32)
+
+
+def _path_pointer(f: NativeMachine, warp: Lanes, slot: Lanes, path_words: int) -> str:
+    index = (warp * PATHS + f.cast(slot, UINT64)) * path_words
+    return f.op(f"getelementptr i64, ptr {f.pointer('paths')}, i64 {index.value}")
+
+
+def _per_warp(f: NativeMachine, start: int, warp: Lanes) -> Lanes:
+    return f.cast(f.get_word("%ctx", (warp + start).value), UINT32)
+
+
+def _set_per_warp(f: NativeMachine, start: int, warp: Lanes, value: Lanes) -> None:
+    f.set_word("%ctx", (warp + start).value, value)
+
+
+def _bit(f: NativeMachine, slot: Lanes) -> Lanes:
+    return f.constant(1, UINT32) << slot
+
+
+def _fork(module: Module, path_words: int) -> None:
+    """Make a path of some lanes of another one, to be resumed elsewhere."""
+    f = module.machine("fork")
+    warp = f.field("warp")
+    used = _per_warp(f, context.USED_START, warp)
+    slot = f.lowest(~used)
+    new = _path_pointer(f, warp, slot, path_words)
+    with f.function.loop(str(path_words)) as index:
+        f.set_word(new, index, f.get_word("%path", index))
+    lanes = f.lanes(UINT32, "%lanes", 0)
+    f.set_word(new, PATH["lanes"], lanes)
+    f.set_word(new, PATH["resume"], f.lanes(UINT64, "%resume", 0))
+    f.set_word(new, PATH["state"], context.READY)
+    _set_per_warp(f, context.USED_START, warp, used | _bit(f, slot))
+    rest = f.cast(f.get_word("%path", PATH["lanes"]), UINT32) & ~lanes
+    f.set_word("%path", PATH["lanes"], rest)
+    f.bump("progress")
+    f.function.emit("ret void")
+    f.function.finish("void", "ptr %ctx, ptr %path, i32 %lanes, i64 %resume", "noinline")
+
+
+def _arrive(module: Module, path_words: int) -> None:
+    """Wait at a meeting point, merging with a path that waits there in the same state."""
+    f = module.machine("arrive")
+    warp = f.field("warp")
+    state = f.lanes(UINT64, "%state", 0)
+    f.set_word("%path", PATH["state"], state)
+    f.bump("progress")
+    used = _per_warp(f, context.USED_START, warp)
+    with f.function.loop(str(PATHS)) as index:
+        slot = f.cast(f.lanes(UINT64, index, 0), UINT32)
+        other = _path_pointer(f, warp, slot, path_words)
+        same = f.function.slot("i1", 1)
+        itself = f.lanes(BOOL, f.op(f"icmp eq ptr {other}, %path"), 0)
+        candidate = ((used & _bit(f, slot)) != 0) & ~itself
+        for word in ("state", "resume", "need"):
+            here, there = f.get_word("%path", PATH[word]), f.get_word(other, PATH[word])
+            candidate = candidate & (here == there)
+        f.function.emit(f"store i1 {candidate.value}, ptr {same}")
+        with f.function.when(str(candidate.value)):
+            with f.function.loop(str(path_words - context.PATH_HEAD)) as word:
+                at = f.lanes(UINT64, word, 0) + context.PATH_HEAD
+                differs = f.get_word("%path", at.value) != f.get_word(other, at.value)
+                with f.function.when(str(differs.value)):
+                    f.function.emit(f"store i1 false, ptr {same}")
+            with f.function.when(f.op(f"load i1, ptr {same}")):
+                both = f.get_word(other, PATH["lanes"]) | f.get_word("%path", PATH["lanes"])
+                f.set_word(other, PATH["lanes"], both)
+                _drop(f, warp, path_words)
+                f.function.emit("ret void")
+                f.function.label(f.function.new_label("dead"))
+    f.function.emit("ret void")
+    f.function.finish("void", "ptr %ctx, ptr %path, i64 %state", "noinline")
+
+
+def _drop(f: NativeMachine, warp: Lanes, path_words: int) -> None:
+    """Give the running path's record back."""
+    start = f.op(f"ptrtoint ptr {_path_pointer(f, warp, zero32(f), path_words)} to i64")
+    here = f.op("ptrtoint ptr %path to i64")
+    distance = f.lanes(UINT64, here, 0) - f.lanes(UINT64, start, 0)
+    slot = f.binary("floordiv", distance, f.constant(path_words * 8, UINT64))
+    used = _per_warp(f, context.USED_START, warp)
+    _set_per_warp(f, context.USED_START, warp, used & ~_bit(f, f.cast(slot, UINT32)))
+    f.set_word("%path", PATH["state"], 0)
+
+
+def _finish(module: Module) -> None:
+    """End the lanes of a path; the last path of a warp ends the warp."""
+    f = module.machine("finish")
+    warp = f.field("warp")
+    lanes = f.cast(f.get_word("%path", PATH["lanes"]), UINT32)
+    exited = _per_warp(f, context.EXITED_START, warp) | lanes
+    _set_per_warp(f, context.EXITED_START, warp, exited)
+    f.function.emit("call void @drop(ptr %ctx, ptr %path)")
+    f.bump("progress")
+    left = _per_warp(f, context.LANES_START, warp) & ~exited
+    with f.function.when(str((left == 0).value)):
+        f.set_field("live_warps", f.field("live_warps") - 1)
+    f.function.emit("ret void")
+    f.function.finish("void", "ptr %ctx, ptr %path", "noinline")
+
+
+def _leave(module: Module, path_words: int) -> None:
+    """Have no path of the warp wait for this path's lanes at the meetings of some levels."""
+    f = module.machine("leave")
+    warp = f.field("warp")
+    lanes = f.get_word("%path", PATH["lanes"])
+    first, end = f.lanes(UINT64, "%first", 0), f.lanes(UINT64, "%end", 0)
+    used = _per_warp(f, context.USED_START, warp)
+    with f.function.loop(str(PATHS)) as index:
+        slot = f.cast(f.lanes(UINT64, index, 0), UINT32)
+        other = _path_pointer(f, warp, slot, path_words)
+        itself = f.lanes(BOOL, f.op(f"icmp eq ptr {other}, %path"), 0)
+        concerned = ((used & _bit(f, slot)) != 0) & ~itself
+        with f.function.when(str(concerned.value)):
+            with f.function.loop(str((end - first).value)) as step:
+                word = (first + f.lanes(UINT64, step, 0)).value
+                f.set_word(other, word, f.get_word(other, word) & ~lanes)
+            key = f.get_word(other, PATH["key"])
+            joining = f.get_word(other, PATH["state"]) == context.JOINING
+            waits = joining & (key >= first) & (key < end)
+            with f.function.when(str(waits.value)):
+                f.set_word(other, PATH["need"], f.get_word(other, PATH["need"]) & ~lanes)
+    f.bump("progress")
+    f.function.emit("ret void")
+    f.function.finish("void", "ptr %ctx, ptr %path, i64 %first, i64 %end", "noinline")
+
+
+def _release(module: Module, path_words: int) -> None:
+    """Let the first path that waits at a join go on without the others."""
+    g = module.machine("drop")
+    _drop(g, g.field("warp"), path_words)
+    g.function.emit("ret void")
+    g.function.finish("void", "ptr %ctx, ptr %path", "noinline")
+
+    f = module.machine("release_join")
+    with _each_path(f, path_words) as (path, warp):
+        joining = f.get_word(path, PATH["state"]) == context.JOINING
+        with f.function.when(str(joining.value)):
+            f.set_word(path, PATH["state"], context.READY)
+            f.set_field("warp", warp)
+            level = f.get_word(path, PATH["key"])
+            words = f"i64 {level.value}, i64 {(level + 1).value}"
+            f.function.emit(f"call void @leave(ptr %ctx, ptr {path}, {words})")
+            f.function.emit("ret i1 true")
+            f.function.label(f.function.new_label("dead"))
+    f.function.emit("ret i1 false")
+    f.function.finish("i1", "ptr %ctx", "noinline")
+
+
+class _each_path:
+    """Loop over the paths in use, warp by warp; yields the record and the warp."""
+
+    def __init__(self, f: NativeMachine, path_words: int) -> None:
+        self.f = f
+        self.path_words = path_words
+
+    def __enter__(self) -> tuple[str, Lanes]:
+        f = self.f
+        self.warps = f.function.loop(str(context.WARPS))
+        warp = f.lanes(UINT64, self.warps.__enter__(), 0)
+        self.remaining = f.function.slot("i32", 4)
+        used = _per_warp(f, context.USED_START, warp)
+        f.function.emit(f"store i32 {used.value}, ptr {self.remaining}")
+        self.head, body, self.after = (f.function.new_label(s) for s in ("paths", "path", "done"))
+        f.function.branch(self.head)
+        f.function.label(self.head)
+        left = f.lanes(UINT32, f.op(f"load i32, ptr {self.remaining}"), 0)
+        f.function.branch_if(str((left != 0).value), body, self.after)
+        f.function.label(body)
+        f.function.emit(f"store i32 {(left & (left - 1)).value}, ptr {self.remaining}")
+        return _path_pointer(f, warp, f.lowest(left), self.path_words), warp
+
+    def __exit__(self, *exception: object) -> None:
+        self.f.function.branch(self.head)
+        self.f.function.label(self.after)
+        self.warps.__exit__(None, None, None)
+
+
+def _land_record(module: Module) -> None:
+    """Carry out one queued operation, and take it out of the queue."""
+    f = module.machine("land_record")
+    queue = f.pointer("queue")
+    number = f.lanes(UINT64, "%index", 0)
+    start = (number & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
+    record = f.op(f"getelementptr i64, ptr {queue}, i64 {start.value}")
+    agent = f.get_word(record, 0)
+    site = f.cast(f.get_word(record, 2), UINT32)
+    f.set_word(record, 0, 0)
+    for index, (name, dtypes) in enumerate(module.agents):
+        with f.function.when(str((agent == index + 1).value)):
+            words = [f.get_word(record, context.RECORD_HEAD + i) for i in range(len(dtypes))]
+            listed = "".join(f", i64 {word.value}" for word in words)
+            f.function.emit(f"call void @{name}(ptr %ctx, i32 {site.value}{listed})")
+    f.bump("progress")
+    f.bump("landed")
+    # The queue's head passes over what has landed.
+    head_label, check, after = (f.function.new_label(s) for s in ("head", "check", "after"))
+    f.function.branch(head_label)
+    f.function.label(head_label)
+    head = f.field("queue_head")
+    more = f.function.new_label("more")
+    f.function.branch_if(str((head != f.field("queue_tail")).value), check, after)
+    f.function.label(check)
+    at = (head & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
+    empty = f.get_word(queue, at.value) == 0
+    f.function.branch_if(str(empty.value), more, after)
+    f.function.label(more)
+    f.set_field("queue_head", head + 1)
+    f.function.branch(head_label)
+    f.function.label(after)
+    f.function.emit("ret void")
+    f.function.finish("void", "ptr %ctx, i64 %index", "noinline")
+
+
+def _queue(module: Module) -> None:
+    f = module.machine("make_room")
+    head = f.field("queue_head")
+    full = f.field("queue_tail") - head == context.QUEUE_RECORDS
+    with f.function.when(str(full.value)):
+        f.function.emit(f"call void @land_record(ptr %ctx, i64 {head.value})")
+    f.function.emit("ret void")
+    f.function.finish("void", "ptr %ctx", "noinline")
+
+    f = module.machine("land_all")
+    again, body, after = (f.function.new_label(s) for s in ("again", "body", "after"))
+    f.function.branch(again)
+    f.function.label(again)
+    head = f.field("queue_head")
+    f.function.branch_if(str((head != f.field("queue_tail")).value), body, after)
+    f.function.label(body)
+    f.function.emit(f"call void @land_record(ptr %ctx, i64 {head.value})")
+    f.function.branch(again)
+    f.function.label(after)
+    f.function.emit("ret void")
+    f.function.finish("void", "ptr %ctx", "noinline")
+
+
+def _land_needed(module: Module, path_words: int) -> None:
+    """Land what the first waiter's barrier needs; for paths that poll, the oldest operation."""
+    f = module.machine("land_needed")
+    polling = f.function.slot("i1", 1)
+    f.function.emit(f"store i1 false, ptr {polling}")
+    with _each_path(f, path_words) as (path, _):
+        state = f.get_word(path, PATH["state"])
+        with f.function.when(str((state == context.POLLING).value)):
+            f.function.emit(f"store i1 true, ptr {polling}")
+        waits = f.get_word(path, PATH["wait"]) == context.WAITS.index("mbarrier")
+        with f.function.when(str(((state == context.BLOCKED) & waits).value)):
+            key = f.get_word(path, PATH["key"])
+            head, tail = f.field("queue_head"), f.field("queue_tail")
+            queue = f.pointer("queue")
+            with f.function.loop(str((tail - head).value)) as index:
+                number = head + f.lanes(UINT64, index, 0)
+                at = (number & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
+                agent, barrier = f.get_word(queue, at.value), f.get_word(queue, (at + 1).value)
+                with f.function.when(str(((agent != 0) & (barrier == key)).value)):
+                    f.function.emit(f"call void @land_record(ptr %ctx, i64 {number.value})")
+                    f.function.emit("ret i1 true")
+                    f.function.label(f.function.new_label("dead"))
+    head = f.field("queue_head")
+    waiting = f.lanes(BOOL, f.op(f"load i1, ptr {polling}"), 0) & (head != f.field("queue_tail"))
+    with f.function.when(str(waiting.value)):
+        f.function.emit(f"call void @land_record(ptr %ctx, i64 {head.value})")
+    f.function.emit(f"ret i1 {waiting.value}")
+    f.function.finish("i1", "ptr %ctx", "noinline")
+
+
+def random_bits(f: NativeMachine) -> Lanes:
+    """Draw 32 random bits from the CTA's generator (a 64-bit linear congruential one)."""
+    state = f.field("random") * 6364136223846793005 + 1442695040888963407
+    f.set_field("random", state)
+    return f.cast(state >> 32, UINT32)
+
+
+def _run(module: Module, path_words: int, frame_bytes: int) -> None:
+    f = module.machine("run_cta")
+    random = f.field("schedule") == context.SCHEDULES["random"]
+    again = f.function.new_label("again")
+    f.function.branch(again)
+    f.function.label(again)
+    _look(f)
+    before = f.field("progress")
+    skipped = f.function.slot("i1", 1)
+    f.function.emit(f"store i1 false, ptr {skipped}")
+    with f.function.when(str(random.value)):
+        _land_at_random(f)
+    with _each_path(f, path_words) as (path, warp):
+        need = f.cast(f.get_word(path, PATH["need"]), UINT32)
+        need = need & ~_per_warp(f, context.EXITED_START, warp)
+        lanes = f.cast(f.get_word(path, PATH["lanes"]), UINT32)
+        state = f.get_word(path, PATH["state"])
+        runs = (state < context.JOINING) | ((lanes & need) == need)
+        chance = random & ((random_bits(f) & 1) == 0)
+        with f.function.when(str((runs & chance).value)):
+            f.function.emit(f"store i1 true, ptr {skipped}")
+        with f.function.when(str((runs & ~chance).value)):
+            f.set_field("warp", warp)
+            with f.function.when(str(random.value)):
+                f.set_field("give_up", f.cast((random_bits(f) & 7) == 0, UINT64))
+            offset = (warp * frame_bytes).value
+            frame = f.op(f"getelementptr i8, ptr {f.pointer('frames')}, i64 {offset}")
+            narrow = f.cast(warp, UINT32)
+            result = f.op(
+                f"call i32 @kernel(ptr %ctx, ptr {path}, ptr {frame}, i32 {narrow.value})"
+            )
+            stopped = f.op(f"icmp eq i32 {result}, {context.STOPPED}")
+            failed = f.lanes(BOOL, stopped, 0) | (f.field("error") != 0)
+            with f.function.when(str(failed.value)):
+                f.function.emit(f"ret i32 {context.FAULTED}")
+                f.function.label(f.function.new_label("dead"))
+    with f.function.when(str((f.field("live_warps") == 0).value)):
+        _end(f)
+    moved = (f.field("progress") != before) | f.lanes(BOOL, f.op(f"load i1, ptr {skipped}"), 0)
+    stuck = f.function.new_label("stuck")
+    on = f.function.new_label("on")
+    f.function.branch_if(str(moved.value), on, stuck)
+    f.function.label(on)
+    f.set_field("idle_rounds", 0)
+    f.set_field("give_up", 0)
+    f.function.branch(again)
+    f.function.label(stuck)
+    _unstick(f, again)
+    f.function.finish("i32", "ptr %ctx", "noinline")
+
+
+def _look(f: NativeMachine) -> None:
+    """Count a round as a step, so that a CTA that only waits can be stopped."""
+    left = f.field("steps") - 1
+    f.set_field("steps", left)
+    with f.function.when(str((left == 0).value)):
+        with f.function.when(f.op("call i1 @tick(ptr %ctx, i32 0)")):
+            f.function.emit(f"ret i32 {context.FAULTED}")
+            f.function.label(f.function.new_label("dead"))
+
+
+def _land_at_random(f: NativeMachine) -> None:
+    head, tail = f.field("queue_head"), f.field("queue_tail")
+    draws = random_bits(f)
+    with f.function.when(str(((tail != head) & ((draws & 3) == 0)).value)):
+        chosen = head + f.binary("mod", f.cast(draws >> 2, UINT64), tail - head)
+        at = (chosen & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
+        pending = f.get_word(f.pointer("queue"), at.value) != 0
+        with f.function.when(str(pending.value)):
+            f.function.emit(f"call void @land_record(ptr %ctx, i64 {chosen.value})")
+
+
+def _end(f: NativeMachine) -> None:
+    """End the CTA: its shared memory is gone before what nobody waited for lands."""
+    name = "llvm.memset.p0.i64"
+    f.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
+    size = f.field("shared_size")
+    f.function.emit(f"call void @{name}(ptr {f.pointer('shared')}, i8 -1, i64 {size.value}, i1 false)")
+    f.function.emit("call void @land_all(ptr %ctx)")
+    f.function.emit(f"ret i32 {context.DONE}")
+    f.function.label(f.function.new_label("dead"))
+
+
+def _unstick(f: NativeMachine, again: str) -> None:
+    for name in ("land_needed", "release_join"):
+        otherwise = f.function.new_label("otherwise")
+        f.function.branch_if(f.op(f"call i1 @{name}(ptr %ctx)"), again, otherwise)
+        f.function.label(otherwise)
+    rounds = f.field("idle_rounds") + 1
+    f.set_field("idle_rounds", rounds)
+    f.set_field("give_up", 1)
+    limit = f.select(f.field("together") != 0, f.constant(2, UINT64), f.constant(context.IDLE_LIMIT, UINT64))
+    deadlocked = f.function.new_label("deadlocked")
+    f.function.branch_if(str((rounds < limit).value), again, deadlocked)
+    f.function.label(deadlocked)
+    f.set_field("idle_rounds", 0)
+    f.function.emit(f"ret i32 {context.STUCK}")
+
+

@@ -1,0 +1,38 @@
+"""How a simulation runs: schedule, numerics, limits; and what a launch may touch.
+
+May import `base`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_STEP_LIMIT = 1 << 34
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a simulation.
+
+    `schedule` says when asynchronous operations land: "late" (when they are waited for),
+    "eager" (at issue) or "random" (by `seed`). `numerics` is "fast": float32 FMA chains.
+    `workers` is the number of threads, by default one per core; `step_limit` bounds the loop
+    iterations of a CTA; `cpu` is LLVM's name of the CPU to make code for, by default this one.
+    """
+
+    schedule: str = "late"
+    seed: int = 0
+    numerics: str = "fast"
+    workers: int | None = None
+    step_limit: int | None = None
+    cpu: str | None = None
+
+
+@dataclass(frozen=True)
+class Region:
+    """A run of host memory that a launch may touch: one tensor argument."""
+
+    name: str
+    address: int
+    size: int
+    writable: bool

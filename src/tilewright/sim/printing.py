@@ -1,0 +1,100 @@
+"""What kernels print: C's `printf` formats, applied to recorded values.
+
+May import `base`, `ir` and the rest of `sim`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.ir.statements import Print
+from tilewright.ir.visit import walk_statements
+from tilewright.sim.engine.kernel import value_dtype
+
+if TYPE_CHECKING:
+    from tilewright.sim.launch import SimulatedKernel
+
+_DIRECTIVE = re.compile(r"%(%|[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfFgGaAcsp])")
+_WARP = 32
+
+
+def format_records(simulated: SimulatedKernel, words: np.ndarray) -> str:
+    """Render a buffer of records: per statement executed, its site, its lanes, its values."""
+    formats = _formats(simulated)
+    pieces: list[str] = []
+    at = 0
+    while at < len(words):
+        site, mask = int(words[at]), int(words[at + 1])
+        text, kinds = formats[site]
+        values = words[at + 2 : at + 2 + _WARP * len(kinds)].reshape(-1, _WARP)
+        for lane in range(_WARP):
+            if mask >> lane & 1:
+                row = [_value(v[lane], kind) for v, kind in zip(values, kinds, strict=True)]
+                pieces.append(c_format(text, row))
+        at += 2 + values.size
+    return "".join(pieces)
+
+
+def _formats(simulated: SimulatedKernel) -> dict[int, tuple[str, list[DType]]]:
+    prints = [s for s in walk_statements(simulated.kernel.body) if isinstance(s, Print)]
+    found: dict[int, tuple[str, list[DType]]] = {}
+    for number, site in enumerate(simulated.module.sites):
+        for each in prints:
+            if site.text == each.format and site.location == each.location:
+                found[number] = (each.format, [value_dtype(o) for o in each.operands])
+                break
+    return found
+
+
+def _value(word: Any, dtype: DType) -> int | float:
+    bits = np.uint64(word)
+    if dtype.is_float:
+        return float(bits.astype(f"u{dtype.bytes}").view(dtype.numpy))
+    if dtype.kind == "int":
+        return int(bits.view(np.int64))
+    return int(bits)
+
+
+def c_format(text: str, values: list[int | float]) -> str:
+    """Apply a C format to values.
+
+    Integers are taken by their 32 or 64 bits as the directive says; missing values print as
+    the directive itself.
+    """
+    rest = iter(values)
+
+    def render(match: re.Match[str]) -> str:
+        directive = match[1]
+        if directive == "%":
+            return "%"
+        value = next(rest, None)
+        return match[0] if value is None else _render(directive, value)
+
+    return _DIRECTIVE.sub(render, text)
+
+
+def _render(directive: str, value: int | float) -> str:
+    kind = directive[-1]
+    flags = re.sub(r"(hh|h|ll|l|z|j|t)?[a-zA-Z]$", "", directive)
+    wide = "ll" in directive or re.search(r"[lzjt][a-zA-Z]$", directive) is not None
+    if kind in "di":
+        return f"%{flags}d" % _signed(int(value), 64 if wide else 32)
+    if kind in "ouxX":
+        unsigned = int(value) & ((1 << (64 if wide else 32)) - 1)
+        return f"%{flags}{'d' if kind == 'u' else kind}" % unsigned
+    if kind == "c":
+        return f"%{flags}c" % chr(int(value) & 0xFF)
+    if kind == "p":
+        return hex(int(value))
+    if kind in "aA":
+        return float(value).hex()
+    return f"%{flags}{kind}" % value
+
+
+def _signed(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value

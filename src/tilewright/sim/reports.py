@@ -1,0 +1,147 @@
+"""Faults and deadlocks of a launch as typed errors at the user's line.
+
+May import `base`, `ir` and the rest of `sim`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.base.errors import CODES, DeadlockError, TilewrightError
+from tilewright.base.locations import Location
+from tilewright.isa import mbarrier
+from tilewright.sim.engine import context
+from tilewright.sim.engine.context import PATH, PATHS
+from tilewright.sim.options import Region
+
+if TYPE_CHECKING:
+    from tilewright.sim.launch import SimulatedKernel
+
+Grid = tuple[int, int, int]
+
+
+def cta_name(index: int, grid: Grid) -> str:
+    """Name a CTA by its coordinates."""
+    x, rest = index % grid[0], index // grid[0]
+    return f"CTA ({x}, {rest % grid[1]}, {rest // grid[1]})"
+
+
+def fault(
+    simulated: SimulatedKernel, cta: Any, grid: Grid, regions: Sequence[Region]
+) -> TilewrightError:
+    """Make the error for the fault that a CTA recorded."""
+    code, message = simulated.module.messages[cta.get("error") - 1]
+    site = simulated.module.sites[cta.get("error_site")]
+    kind, _ = CODES[code]
+    lane, warp, address = (cta.get(f"error_{each}") for each in ("lane", "warp", "address"))
+    thread = _thread(warp * 32 + lane, simulated)
+    notes = [f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}, {thread}", site.text]
+    if address:
+        notes.append(_where(address, simulated, regions))
+    return kind(message, code=code, location=site.location, notes=tuple(notes))
+
+
+def _thread(linear: int, simulated: SimulatedKernel) -> str:
+    return f"thread {linear} (warp {linear // 32}, lane {linear % 32})"
+
+
+def _where(address: int, simulated: SimulatedKernel, regions: Sequence[Region]) -> str:
+    shared_end = context.SHARED_START + simulated.kernel.shared_bytes
+    if address < 1 << 32:
+        return (
+            f"shared address {address}; the kernel's shared memory is "
+            f"[{context.SHARED_START}, {shared_end})"
+        )
+    if not regions:
+        return f"global address {address:#x}; the launch has no tensor"
+    nearest = min(regions, key=lambda r: _distance(address, r))
+    offset = address - nearest.address
+    return (
+        f"global address {address:#x}: byte {offset} of {nearest.name}, "
+        f"which has {nearest.size} bytes"
+    )
+
+
+def _distance(address: int, region: Region) -> int:
+    return max(region.address - address, address - (region.address + region.size), 0)
+
+
+# ---------------------------------------------------------------------------- deadlock
+
+
+def deadlock(simulated: SimulatedKernel, cta: Any, grid: Grid) -> DeadlockError:
+    """Make the error for a CTA that is stuck: who waits, where, for what."""
+    notes: list[str] = [f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}"]
+    first: Location | None = None
+    for warp, record in _paths(simulated, cta):
+        site = simulated.module.sites[int(record[PATH["site"]])]
+        first = first or site.location
+        lanes = int(record[PATH["lanes"]])
+        notes.append(f"warp {warp}, {lanes_text(lanes)}: {_waits(record, site.text, cta)}")
+        if site.location is not None:
+            notes[-1] += f" at {site.location.header()}"
+    in_flight = cta.get("queue_tail") - cta.get("queue_head")
+    notes.append(f"{in_flight} asynchronous operation(s) in flight that nobody waits for")
+    return DeadlockError(
+        "deadlock: no thread can run and nothing in flight can complete a wait",
+        code="deadlock",
+        location=first,
+        notes=tuple(notes),
+    )
+
+
+def _paths(simulated: SimulatedKernel, cta: Any) -> Iterator[tuple[int, np.ndarray]]:
+    size = simulated.path_words
+    for warp in range(context.WARPS):
+        used = int(cta.words[context.USED_START + warp])
+        for slot in range(PATHS):
+            if used >> slot & 1:
+                start = (warp * PATHS + slot) * size
+                yield warp, cta.paths[start : start + size]
+
+
+def lanes_text(mask: int) -> str:
+    """Name a set of lanes, such as `lanes 0, 4-7`."""
+    lanes = [lane for lane in range(32) if mask >> lane & 1]
+    runs: list[list[int]] = []
+    for lane in lanes:
+        if runs and runs[-1][1] == lane - 1:
+            runs[-1][1] = lane
+        else:
+            runs.append([lane, lane])
+    texts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+    return ("lane " if len(lanes) == 1 else "lanes ") + ", ".join(texts)
+
+
+def _waits(record: np.ndarray, text: str, cta: Any) -> str:
+    state, kind = int(record[PATH["state"]]), context.WAITS[int(record[PATH["wait"]])]
+    need = lanes_text(int(record[PATH["need"]])) if record[PATH["need"]] else "nobody"
+    if state == context.GATHERING:
+        return f"{text} waits until {need} execute it together"
+    if state == context.JOINING:
+        return f"waits for {need} to come out of a branch"
+    if state == context.POLLING:
+        return "polls memory that does not change"
+    key = int(record[PATH["key"]])
+    if kind == "barrier":
+        return f"{text} waits at barrier {key}: {_barrier(key, cta)}"
+    if kind == "mbarrier":
+        return f"{text} waits for the mbarrier at shared address {key}: {_mbarrier(key, cta)}"
+    return f"{text} waits"
+
+
+def _barrier(key: int, cta: Any) -> str:
+    start = context.BARRIER_START + key * len(context.BARRIER_FIELDS)
+    arrived, expected = int(cta.words[start]), int(cta.words[start + 1])
+    return f"{arrived} of {expected} threads have arrived"
+
+
+def _mbarrier(key: int, cta: Any) -> str:
+    start = key - context.SHARED_START
+    if not 0 <= start <= cta.shared.nbytes - 8:
+        return "it lies outside shared memory"
+    word = int(cta.shared[start : start + 8].view(np.uint64)[0])
+    return mbarrier.describe(word)

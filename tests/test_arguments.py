@@ -1,0 +1,320 @@
+"""Arguments against parameters: what is taken as it lies, what is copied, what is refused."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import INT32, dtype
+from tilewright.base.errors import LaunchError
+from tilewright.base.locations import Location
+from tilewright.base.spaces import Space
+from tilewright.ir.expressions import Expr, Var, int32
+from tilewright.ir.statements import Program
+from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.layout import S, TileLayout
+from tilewright.runtime.arguments import Bound, bind
+
+N = Var("n", ScalarType(INT32))
+
+
+def tensor(name: str, *shape: int | Expr, kind: str = "float32", **facts: Any) -> Var:
+    extents = tuple(int32(e) if isinstance(e, int) else e for e in shape)
+    where = Location("kernel.py", 7)
+    return Var(name, TensorType(extents, dtype(kind), Space.GLOBAL, **facts), location=where)
+
+
+def scalar(name: str, kind: str) -> Var:
+    return Var(name, ScalarType(dtype(kind)))
+
+
+def take(params: list[Var], *arguments: Any, written: str = "") -> Bound:
+    return bind(Program("kernel", tuple(params), (), ()), arguments, frozenset(written.split()))
+
+
+def refusal(params: list[Var], *arguments: Any, written: str = "") -> LaunchError:
+    with pytest.raises(LaunchError) as caught:
+        take(params, *arguments, written=written)
+    return caught.value
+
+
+def memory(address: Any, count: int, kind: type = np.float32) -> np.ndarray:
+    """See the memory at an address, as a kernel does."""
+    import ctypes
+
+    size = count * np.dtype(kind).itemsize
+    return np.frombuffer((ctypes.c_char * size).from_address(int(address)), kind)
+
+
+# ---------------------------------------------------------------------------- arrays
+
+
+def test_a_compact_array_is_taken_where_it_lies() -> None:
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    bound = take([tensor("A", 2, 3)], a, written="A")
+    assert bound.values["A"] == a.ctypes.data
+    assert [(m.name, m.size, m.writable) for m in bound.memories] == [("A", 24, True)]
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"])
+def test_element_types_of_ml_dtypes_are_taken(kind: str) -> None:
+    a = np.zeros(4, getattr(ml_dtypes, kind))
+    assert take([tensor("A", 4, kind=kind)], a).values["A"] == a.ctypes.data
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.arange(12, dtype=np.float32).reshape(3, 4).T,
+        lambda: np.arange(24, dtype=np.float32).reshape(4, 6)[:, ::2],
+        lambda: np.arange(12, dtype=np.float32).reshape(4, 3)[::-1],
+        lambda: np.frombuffer(bytes(range(49)), np.uint8)[1:].copy().view(np.float32).reshape(4, 3),
+    ],
+    ids=["transposed", "stepped", "reversed", "compact"],
+)
+def test_the_kernel_sees_any_strides_as_compact_and_its_writes_come_back(make: Any) -> None:
+    a = make()
+    bound = take([tensor("A", 4, 3)], a, written="A")
+    seen = memory(bound.values["A"], 12)
+    assert np.array_equal(seen.reshape(4, 3), a)
+    seen[:] = np.arange(12)
+    bound.copy_back()
+    assert np.array_equal(a, np.arange(12, dtype=np.float32).reshape(4, 3))
+
+
+def test_an_unaligned_array_is_copied_to_aligned_memory_and_back() -> None:
+    storage = np.zeros(33, np.uint8)
+    a = storage[1:].view(np.float32)
+    bound = take([tensor("A", 8)], a, written="A")
+    assert bound.values["A"] % 4 == 0
+    memory(bound.values["A"], 8)[:] = 5
+    bound.copy_back()
+    assert a.tolist() == [5] * 8
+
+
+def test_a_declared_alignment_is_kept() -> None:
+    storage = np.zeros(512, np.uint8)
+    start = -storage.ctypes.data % 128 + 16
+    a = storage[start : start + 64].view(np.float32)
+    assert take([tensor("A", 16, align=128)], a).values["A"] % 128 == 0
+
+
+def test_what_the_kernel_only_reads_is_not_copied_back() -> None:
+    a = np.zeros((4, 4), np.float32)[:, ::2]
+    bound = take([tensor("A", 4, 2)], a)
+    memory(bound.values["A"], 8)[:] = 1
+    bound.copy_back()
+    assert not a.any()
+
+
+def test_a_copied_array_given_twice_is_copied_once() -> None:
+    a = np.arange(8, dtype=np.float32)[::2]
+    bound = take([tensor("A", 4), tensor("B", 4)], a, a, written="B")
+    assert bound.values["A"] == bound.values["B"]
+
+
+def test_a_copied_array_must_not_overlap_another() -> None:
+    a = np.arange(8, dtype=np.float32)
+    error = refusal([tensor("A", 4), tensor("B", 4)], a[:4], a[::2], written="A")
+    assert error.code == "argument-shape" and "'A'" in str(error) and "'B'" in str(error)
+
+
+def test_elements_that_share_memory_are_refused_only_as_outputs() -> None:
+    a = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (4,), (0,), writeable=True)
+    assert take([tensor("A", 4)], a).memories[0].size == 16
+    assert refusal([tensor("A", 4)], a, written="A").code == "argument-shape"
+
+
+def test_read_only_arrays_are_refused_only_as_outputs() -> None:
+    a = np.zeros(4, np.float32)
+    a.flags.writeable = False
+    assert not take([tensor("A", 4)], a).memories[0].writable
+    error = refusal([tensor("A", 4)], a, written="A")
+    assert error.code == "argument-read-only" and "'A'" in str(error)
+    assert error.location == Location("kernel.py", 7)
+
+
+def test_an_empty_array_has_no_memory() -> None:
+    assert take([tensor("A", N)], np.zeros(0, np.float32)).memories[0].size == 0
+
+
+def test_an_array_must_lie_as_its_parameters_layout_says() -> None:
+    columns = tensor("A", 4, 8, layout=TileLayout(S[(4, 8) : (1, 4)]))
+    a = np.zeros((8, 4), np.float32).T
+    assert take([columns], a).values["A"] == a.ctypes.data
+    assert refusal([columns], np.zeros((4, 16), np.float32)[:, ::2]).code == "argument-shape"
+
+
+def test_storage_below_a_byte_is_given_as_packed_bytes() -> None:
+    fp4 = tensor("A", 2, 8, kind="float4_e2m1fn")
+    assert take([fp4], np.zeros((2, 4), np.uint8)).memories[0].size == 8
+    assert refusal([fp4], np.zeros((2, 8), np.uint8)).code == "argument-shape"
+    assert refusal([fp4], np.zeros((2, 4), np.float32)).code == "argument-dtype"
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (np.zeros(4, np.float64), "argument-dtype"),
+        (np.zeros(4, ">f4"), "argument-dtype"),
+        (np.zeros(4, np.complex64), "argument-dtype"),
+        (np.zeros(4, "M8[s]"), "argument-dtype"),
+        (np.zeros((4, 1), np.float32), "argument-shape"),
+        (np.zeros(5, np.float32), "argument-shape"),
+        ([0.0] * 4, "argument-kind"),
+        (np.float32(0), "argument-kind"),
+        (None, "argument-kind"),
+    ],
+)
+def test_a_wrong_array_is_refused_by_name(value: Any, code: str) -> None:
+    error = refusal([tensor("A", 4)], value)
+    assert error.code == code
+    assert "'A'" in error.message and error.expected and error.found
+
+
+def test_the_number_of_arguments_is_checked() -> None:
+    error = refusal([tensor("A", 4), tensor("B", 4)], np.zeros(4, np.float32))
+    assert error.code == "argument-count" and error.expected == "2: A, B" and error.found == "1"
+
+
+# ---------------------------------------------------------------------------- symbols
+
+
+def test_shape_symbols_are_solved() -> None:
+    params = [tensor("A", N * 2), tensor("B", N, 3)]
+    bound = take(params, np.zeros(10, np.float32), np.zeros((5, 3), np.float32))
+    assert bound.values["n"] == 5
+
+
+def test_contradicting_symbols_name_both_places() -> None:
+    params = [tensor("A", N), tensor("B", 3, N)]
+    error = refusal(params, np.zeros(4, np.float32), np.zeros((3, 5), np.float32))
+    assert error.code == "argument-shape"
+    assert "'B'" in error.message and error.hint == "n is 4 by axis 0 of 'A'"
+
+
+def test_a_scalar_parameter_decides_a_shape() -> None:
+    params = [tensor("A", N), scalar("n", "int32")]
+    assert take(params, np.zeros(4, np.float32), 4).values["n"] == 4
+    assert refusal(params, np.zeros(4, np.float32), 5).hint == "n is 5 by argument 'n'"
+
+
+# ---------------------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "value"),
+    [
+        ("int32", -(2**31), -(2**31)),
+        ("uint32", np.uint32(7), 7),
+        ("int32", True, 1),
+        ("bool", 1, True),
+        ("float32", 3, 3.0),
+        ("float32", 0.1, float(np.float32(0.1))),
+        ("float16", np.float64(0.5), 0.5),
+        ("bfloat16", 1.00001, 1.0),
+        ("float32", float("inf"), float("inf")),
+    ],
+)
+def test_numbers_are_brought_to_their_type(kind: str, given: Any, value: Any) -> None:
+    assert take([scalar("x", kind)], given).values["x"] == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "code"),
+    [
+        ("int32", 2**31, "argument-dtype"),
+        ("uint8", -1, "argument-dtype"),
+        ("bool", 2, "argument-dtype"),
+        ("float16", 1e6, "argument-dtype"),
+        ("int32", 1.0, "argument-kind"),
+        ("int32", "1", "argument-kind"),
+        ("int32", np.zeros(1, np.int32), "argument-kind"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused(kind: str, given: Any, code: str) -> None:
+    error = refusal([scalar("x", kind)], given)
+    assert error.code == code and "'x'" in error.message
+
+
+# ---------------------------------------------------------------------------- DLPack
+
+
+class Exported:
+    """An array that only DLPack shows."""
+
+    def __init__(self, array: np.ndarray, device: tuple[int, int] = (1, 0)) -> None:
+        self.array = array
+        self.device = device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+
+def test_dlpack_shows_memory_without_a_copy() -> None:
+    a = np.arange(12, dtype=np.int16).reshape(3, 4)[:, ::2]
+    bound = take([tensor("A", 3, 2, kind="int16")], Exported(a), written="A")
+    gc.collect()
+    memory(bound.values["A"], 6, np.int16)[:] = 9
+    bound.copy_back()
+    assert a.tolist() == [[9, 9]] * 3
+
+
+def test_the_read_only_flag_of_dlpack_is_kept() -> None:
+    a = np.zeros(4, np.float32)
+    a.flags.writeable = False
+    assert not take([tensor("A", 4)], Exported(a)).memories[0].writable
+    assert refusal([tensor("A", 4)], Exported(a), written="A").code == "argument-read-only"
+
+
+def test_another_device_is_refused() -> None:
+    error = refusal([tensor("A", 4)], Exported(np.zeros(4, np.float32), (2, 1)))
+    assert error.code == "argument-device" and error.found == "memory of cuda:1"
+
+
+def test_a_capsule_that_is_refused_is_reported() -> None:
+    class Closed(Exported):
+        def __dlpack__(self, **options: Any) -> Any:
+            raise BufferError("not now")
+
+    error = refusal([tensor("A", 4)], Closed(np.zeros(4, np.float32)))
+    assert error.code == "argument-kind" and error.found == "not now" and "'A'" in error.message
+
+
+def test_a_pointer_takes_any_shape() -> None:
+    pointer = Var("p", PointerType(Space.GLOBAL, dtype("float32")))
+    a = np.zeros((3, 5), np.float32)
+    assert take([pointer], a).memories[0].size == 60
+
+
+TORCH_KINDS = ["float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "bool"]
+
+
+@pytest.mark.parametrize("kind", TORCH_KINDS)
+def test_tensors_of_torch_are_taken(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    t = torch.zeros((2, 3), dtype=getattr(torch, kind))
+    bound = take([tensor("A", 2, 3, kind=kind)], t, written="A")
+    assert bound.values["A"] == t.data_ptr()
+
+
+def test_a_strided_tensor_of_torch_is_copied_back() -> None:
+    torch = pytest.importorskip("torch")
+    t = torch.zeros((3, 2), dtype=torch.bfloat16).T
+    bound = take([tensor("A", 2, 3, kind="bfloat16")], t, written="A")
+    memory(bound.values["A"], 6, ml_dtypes.bfloat16)[:] = 2
+    bound.copy_back()
+    assert t.float().tolist() == [[2.0] * 3] * 2
+
+
+def test_a_tensor_that_requires_grad_says_so() -> None:
+    torch = pytest.importorskip("torch")
+    error = refusal([tensor("A", 4)], torch.zeros(4, requires_grad=True))
+    assert error.code == "argument-kind" and "detach" in (error.found or "")
