@@ -8,8 +8,9 @@ import pytest
 
 from tilewright.base.errors import TilewrightError
 from tilewright.frontend import KernelFunction, parse, parse_function
-from tilewright.ir.statements import Block
 from tilewright.ir.printer import print_kernel
+from tilewright.ir.statements import Block
+from tilewright.ir.verify import Stage, verify
 
 HEAD = """\
 from tilewright import simt as T
@@ -19,17 +20,21 @@ ENTRY = "    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=128))\n"
 PARAMS = 'A: T.Tensor((64, 32), "float32"), B: T.Tensor((64,), "int32"), n: T.int32'
 
 
-def read_text(text: str) -> KernelFunction:
-    """Read a whole text, and check that what it prints reads back equal."""
-    made = parse_function(HEAD + textwrap.dedent(text))
+def read_text(text: str, stage: Stage = "high") -> KernelFunction:
+    """Read a whole text, check that the verifier passes it, and that what it prints reads back equal."""
+    text = textwrap.dedent(text).lstrip("\n")
+    made = parse_function(text if text.startswith("from __future__") else HEAD + text)
+    verify(made.program, stage)
     assert parse(made.script()) == made.program, made.script()
     return made
 
 
 def kernel_text(body: str, params: str = PARAMS) -> str:
     """Wrap a body into a kernel."""
-    return f"@T.function\ndef k({params}):\n" + ENTRY + textwrap.indent(
-        textwrap.dedent(body).strip("\n"), "    "
+    return (
+        f"@T.function\ndef k({params}):\n"
+        + ENTRY
+        + textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
     )
 
 
@@ -50,26 +55,21 @@ def printed(body: str, params: str = PARAMS, before: str = "") -> list[str]:
     return print_kernel(kernel).splitlines()
 
 
-def refused(text: str, code: str, under: str, *, whole: bool = False) -> TilewrightError:
-    """Check that a kernel is refused with a code, with the caret under a piece of its text.
+def refused(text: str, code: str, *, whole: bool = False) -> TilewrightError:
+    """Check that a kernel is refused with a code, with the carets under the text between « and ».
 
-    `under` names the piece and, after `#`, which of its occurrences is meant.
+    `text` is a kernel's body, or the `whole` text.
     """
-    source = textwrap.dedent(text) if whole else kernel_text(text)
-    piece, _, which = under.partition("#")
+    marked = HEAD + (textwrap.dedent(text) if whole else kernel_text(text))
+    before, rest = marked.split("«")
+    under = rest.split("»")[0]
     with pytest.raises(TilewrightError) as caught:
-        parse_function(HEAD + source)
+        parse_function(marked.replace("«", "").replace("»", ""))
     error = caught.value
     assert error.code == code, error
-    assert error.location is not None
-    lines = (HEAD + source).splitlines()
-    places = [
-        (number, column)
-        for number, line in enumerate(lines, start=1)
-        for column in range(len(line))
-        if line.startswith(piece, column)
-    ]
-    assert places, f"{piece!r} does not occur"
-    wanted = places[int(which or 0)]
-    assert (error.location.line, error.location.column) == wanted, error
+    place = error.location
+    assert place is not None
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n") - 1
+    assert (place.line, place.column) == (line, column), error
+    assert place.end_line > line or place.end_column == column + len(under), error
     return error

@@ -160,7 +160,7 @@ def operators() -> Program:
     cases += [x * -3, int32(-3) * x, x - -3, int32(-(2**31)) + x, unary("neg", unary("neg", x))]
     cases += [u * 3, u + constant(4, UINT32), f * 0.5, f / 3, x / y]
     cases += [f + float("inf"), f + float("-inf"), f * 1e-7, f - 0.1]
-    cases += [cast(x, FLOAT32), cast(f, FLOAT16), cast(constant(float("nan"), FLOAT32), INT32)]
+    cases += [cast(x, FLOAT32), cast(f, FLOAT16), cast(constant(float("inf"), FLOAT32), INT32)]
     cases += [Bitcast(f, ScalarType(UINT32)), select(p, x, 3), select(binary("lt", x, 0), f, 0.0)]
     cases += [
         Intrinsic("sqrt", (f,), f.type),
@@ -189,7 +189,14 @@ def control() -> Program:
         For(i, int32(0), n, ONE, inner),
         For(j, int32(2), n + 1, int32(2), (Assign(c, c + j),), "unroll"),
         For(k, constant(0, UINT32), constant(8, UINT32), constant(1, UINT32), (Assign(c, c + 1),)),
-        For(scalar("q"), int32(0), int32(4), ONE, (Assert(binary("gt", n, 0), ""),), "vectorized"),
+        For(
+            scalar("q"),
+            int32(0),
+            int32(4),
+            ONE,
+            (Assert(binary("gt", n, 0), "n > 0"),),
+            "vectorized",
+        ),
         For(scalar("r"), int32(0), int32(4), ONE, (Assert(binary("gt", n, 0), "n"),), "parallel"),
         While(binary("lt", c, n), (Assign(c, c * 2),)),
         If(binary("lt", n, 0), (Return(),), (Print("n = %d\n", (n,)),)),
@@ -205,7 +212,7 @@ def views() -> Program:
     out = tensor("Out", (16, 8), "float32", layout=default_layout((16, 8)), align=16)
     a = tensor("a", (16, 16), "float16", Space.SHARED, default_layout((16, 16)), 16)
     ar = tensor("ar", (4,), "uint32", Space.LOCAL, default_layout((4,)))
-    loose = tensor("loose", (4,), "float32", Space.LOCAL)
+    loose = tensor("loose", (4,), "float32", Space.LOCAL, None, 64)
     lanes = TileLayout(S[(4, 8, 4) : (1, 4 @ laneid, 1 @ laneid)])
     fragment = Relayout(ar, typed((4, 8, 4), "uint32", Space.LOCAL, lanes))
     words = Reinterpret(a, typed((16, 8), "uint32", Space.SHARED, None, 16))
@@ -218,13 +225,12 @@ def views() -> Program:
     rows = Subview(a, (LANE + 1, int32(0)), (1, 1), (False, False), block)
     ldmatrix = form("ldmatrix.sync.aligned.m8n8.x4.shared.b16")
     places = tuple(load(ar, i) for i in range(4))
-    pointer = AddressOf(a, (LANE, int32(0)), PointerType(Space.SHARED, FLOAT16, 16))
+    pointer = AddressOf(a, (LANE, int32(0)), PointerType(Space.SHARED, FLOAT16, 2))
     return program(
         Allocate(a),
         Allocate(ar),
         Allocate(loose),
         Store(a, (LANE, int32(0)), load(source, LANE, 1)),
-        Bind(Var("words", words.type), words),
         Apply(ldmatrix, (fragment, whole), "warp"),
         Store(loose, (int32(0),), constant(0.0, FLOAT32)),
         Store(loose, (int32(1),), cast(load(sub, 3), FLOAT32)),

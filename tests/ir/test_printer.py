@@ -15,7 +15,7 @@ n, i, layout_0 = scalar("n"), scalar("i"), scalar("layout_0")
 
 def test_a_program() -> None:
     fragment = TileLayout(S[(8, 4) : (4 @ laneid, 1 @ laneid)])
-    r = tensor("r", (8, 4), "float16", Space.LOCAL, fragment)
+    r = tensor("r", (8, 4), "float16", Space.LOCAL, fragment, 64)
     text = print_program(
         program(
             Allocate(r),

@@ -115,7 +115,7 @@ EXPRESSIONS: dict[str, Program] = {
     "is indexed by 1 numbers": value(load(A, 0)),
     "a float32 is no index": value(load(A, 0, f)),
     "lies outside an axis of 8": value(load(A, 0, 8)),
-    "is no int32": value(replace(load(A, 0, 0), type=I32)),
+    "tensor (4, 8) in global memory is no int32": value(replace(load(A, 0, 0), type=I32)),
     "the address of an element": value(AddressOf(A, (n, n), PointerType(Space.SHARED, FLOAT32, 4))),
     "a view is taken of a int32": view(Reshape, n, typed((4,), "int32")),
     "is in shared memory": view(Reshape, A, typed((32,), "float32", Space.SHARED)),
@@ -178,15 +178,13 @@ LOWERED: dict[str, Program] = {
             AddressOf(r, (int32(0),), PointerType(Space.LOCAL, UINT32, 4)),
         )
     ),
-    "has no Reshape": program(
-        Print("%d", (load(Reshape(r, typed((2, 2), "uint32", Space.LOCAL)), 0, 0),))
-    ),  # type: ignore[arg-type]
+    "has no Permute": program(Allocate(r), Bind(replace(r, name="q"), Permute(r, (0,), r.type))),  # type: ignore[arg-type]
     "loads elements only of local arrays": program(Print("%d", (load(shared, 0),))),
     "is no register of the machine": program(Print("%d", (SpecialRegister("warp_id"),))),
     "applies no instruction to tiles": program(Apply(LDMATRIX, (), "warp")),
     "allocates only local arrays": program(Allocate(shared)),
     "stores elements only of local arrays": program(
-        Store(shared, (int32(0),), constant(0, UINT32))
+        Store(shared, (int32(0),), constant(0, UINT32)), kernel_params=()
     ),
     "gives no names to tensors": program(Allocate(r), Bind(replace(r, name="q"), r)),
 }

@@ -14,14 +14,8 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, here
-from tilewright.frontend.values import (
-    ScalarKind,
-    Value,
-    as_dtype,
-    lift_index,
-    space_named,
-    wrap,
-)
+from tilewright.frontend.tensors import space_named
+from tilewright.frontend.values import ScalarKind, Value, as_dtype, lift_index, wrap
 from tilewright.frontend.views import resolve_layout
 from tilewright.ir.expressions import Expr, Var, as_constant
 from tilewright.ir.types import PointerType, ScalarType, TensorType, Type

@@ -26,7 +26,7 @@ from tilewright.ir.visit import children
 _current: ContextVar[Builder | None] = ContextVar("tilewright_builder", default=None)
 
 # Names that printed programs use themselves.
-_RESERVED = ("T",)
+_RESERVED = ("T", "range")
 _CLOCKS = ("clock", "clock64", "globaltimer")
 
 

@@ -103,7 +103,7 @@ class Frame:
     @contextmanager
     def scope(self, kind: str, reason: str) -> Iterator[None]:
         """Open a block of a kind; the names that it binds are lost when it ends."""
-        scope = Scope(is_loop=kind == "loop")
+        scope = Scope(is_loop=kind in ("loop", "grid"))
         self.scopes.append(scope)
         self.nest.append(kind)
         try:

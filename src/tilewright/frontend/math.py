@@ -14,19 +14,12 @@ import numpy as np
 
 from tilewright.base.dtypes import BOOL, FLOAT32, INT32, DType
 from tilewright.base.errors import FrontendError
+from tilewright.frontend.annotations import PointerKind
 from tilewright.frontend.builder import here
-from tilewright.frontend.values import (
-    Value,
-    as_dtype,
-    as_dtype_or_none,
-    lift,
-    operand,
-    operate,
-    wrap,
-)
+from tilewright.frontend.values import Value, as_dtype, lift, operand, operate, wrap
 from tilewright.ir import expressions as ir
 from tilewright.ir.expressions import Bitcast, Expr, Intrinsic
-from tilewright.ir.types import ScalarType
+from tilewright.ir.types import PointerType, ScalarType, Type
 
 # Functions of one number, of the number's own type if that is floating, else of float32.
 UNARY = (
@@ -206,25 +199,32 @@ def cast(value: Any, dtype: Any) -> Any:
 
 
 def reinterpret(value: Any, ty: Any = None, *, ty_args: Any = None) -> Any:
-    """Take the bits of a value as another element type of the same width."""
+    """Take the bits of a value as another type of the same width: an element type, or `T.Ptr`."""
     kind = ty if ty_args is None else (ty_args[0] if isinstance(ty_args, list) else ty_args)
-    if isinstance(value, str) or as_dtype_or_none(kind) is None:
+    if isinstance(value, str) and not isinstance(kind, str):
         value, kind = kind, value
-    dtype = as_dtype(kind)
+    target = kind.type if isinstance(kind, PointerKind) else ScalarType(as_dtype(kind))
     found = lift(value)
-    _scalar(found)
-    have, want = (each.bits * each.lanes for each in (found.dtype, dtype))
-    if have != want:
+    have, want = _width(found.type), _width(target)
+    if have is None or have != want:
         raise FrontendError(
             "bits are reinterpreted as a type of another width",
             code="type-mismatch",
             location=here(),
-            expected=f"a type of {have} bits",
-            found=f"{dtype}, {want} bits",
+            expected="a number or a pointer" if have is None else f"a type of {have} bits",
+            found=str(found.type) if have is None else f"{target}, {want} bits",
         )
-    if found.dtype == dtype:
-        return wrap(found)
-    return wrap(Bitcast(found, ScalarType(dtype), location=here()))
+    return wrap(found if found.type == target else Bitcast(found, target, location=here()))
+
+
+def _width(type: Type) -> int | None:
+    match type:
+        case ScalarType():
+            return type.dtype.bits * type.dtype.lanes
+        case PointerType():
+            return type.space.address_bits
+        case _:
+            return None
 
 
 def infinity(dtype: Any = "float32") -> Any:
@@ -255,6 +255,13 @@ def max_value(dtype: Any) -> Any:
     return wrap(ir.constant(high, kind, here()))
 
 
+def no_contract(x: Any) -> Any:
+    """Give a number as it is, rounded: it is not contracted into a multiply-add."""
+    value = lift(x)
+    _scalar(value)
+    return wrap(Intrinsic("no_contract", (value,), value.type, location=here()))
+
+
 def likely(condition: Any) -> Any:
     """Give the condition itself; it is expected to hold."""
     return condition
@@ -280,4 +287,5 @@ FUNCTIONS: dict[str, Any] = {
     "min_value": min_value,
     "max_value": max_value,
     "likely": likely,
+    "no_contract": no_contract,
 }

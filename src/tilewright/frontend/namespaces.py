@@ -20,7 +20,8 @@ class Namespace:
         self.__dict__.update(members)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
+        # Python's own protocols ask for such names; `__shfl_sync` and the like are CUDA's.
+        if name.startswith("_") and (name.endswith("__") or not name.startswith("__")):
             raise AttributeError(name)
         raise unknown_name(self.__dict__["_prefix"], name, list(self))
 

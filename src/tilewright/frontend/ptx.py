@@ -17,18 +17,8 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, current, here
-from tilewright.frontend.values import (
-    Pointer,
-    Region,
-    Scalar,
-    Tensor,
-    Value,
-    lift,
-    lift_index,
-    offset,
-    pointer_type,
-    wrap,
-)
+from tilewright.frontend.tensors import Pointer, Region, Tensor, offset, pointer_type
+from tilewright.frontend.values import Scalar, Value, lift, lift_index, wrap
 from tilewright.ir.expressions import (
     Expr,
     Load,
@@ -40,7 +30,7 @@ from tilewright.ir.expressions import (
     truth,
 )
 from tilewright.ir.operands import declared_operands
-from tilewright.ir.statements import Instruct, Stmt, Store, Write
+from tilewright.ir.statements import If, Instruct, Stmt, Store, Write
 from tilewright.ir.types import ScalarType, TensorType
 from tilewright.isa.declaration import (
     Form,
@@ -79,7 +69,7 @@ class Instruction:
         self.spelling = spelling
 
     def __getattr__(self, name: str) -> Instruction:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         return Instruction(self.spelling.extend(token_of_attribute(name), here()))
 
@@ -96,7 +86,7 @@ class Instructions:
     SINK = SINK
 
     def __getattr__(self, name: str) -> Instruction:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         family = family_of_attribute(name)
         if family is None:
@@ -215,10 +205,12 @@ class Call:
     def emit(self, predicate: Expr | None, preserve: bool) -> None:
         """Add the instruction to the kernel, with what brings its results to their places."""
         builder = current()
+        if predicate is not None and self.through and builder.reads_state(predicate):
+            predicate = builder.bind("predicate", predicate)
         operands = list(self.operands)
         stores: list[Stmt] = []
         for position, kind, place, is_read in self.through:
-            first = place if place is not None and (is_read or preserve) else None
+            first = place if place is not None and is_read else None
             cell = builder.declare("result", kind, first)
             builder.cells.discard(cell.name)
             operands[position] = cell
@@ -232,8 +224,11 @@ class Call:
         complete = tuple(each for each in operands if each is not None)
         assert len(complete) == len(operands)
         builder.emit(Instruct(self.form, complete, predicate, preserve, location=here()))
-        for store in stores:
-            builder.emit(store)
+        if predicate is None:
+            builder.blocks[-1].extend(stores)
+        elif stores:
+            # Where the instruction was not executed there is nothing to bring anywhere.
+            builder.emit(If(predicate, tuple(stores), location=here()))
 
     def _convert(
         self, operand: Operand, value: Any, position: int, where: Location | None

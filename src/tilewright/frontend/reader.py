@@ -16,7 +16,7 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.frontend.annotations import Optional, parameter_type, symbols_of
 from tilewright.frontend.builder import Builder, current
-from tilewright.frontend.entry import Entry, KernelParameters
+from tilewright.frontend.entry import Entry, KernelParameters, device_entry
 from tilewright.frontend.frames import Binding, Frame
 from tilewright.frontend.markers import Constexpr
 from tilewright.frontend.reader_statements import Signal, StatementReader
@@ -144,7 +144,13 @@ class Reader(StatementReader):
 
     def with_statement(self, node: ast.With) -> Signal | None:
         """Read the region of a device entry."""
-        entry = self.evaluate(node.items[0].context_expr) if len(node.items) == 1 else None
+        entry = None
+        match node.items:
+            case [ast.withitem(ast.Call(func=called) as call, None)]:
+                if self.evaluate(called) is device_entry:
+                    entry = self.evaluate(call)
+            case _:
+                pass
         if not isinstance(entry, Entry):
             self.refuse(node, "the statement `with`, except over T.device_entry(…),")
         self._enter(entry, node)

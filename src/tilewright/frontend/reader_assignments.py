@@ -17,17 +17,8 @@ from tilewright.frontend.frames import Binding
 from tilewright.frontend.markers import Constexpr, Let, MetaValue
 from tilewright.frontend.reader_expressions import ExpressionReader
 from tilewright.frontend.storage import alloc_local, local_scalar
-from tilewright.frontend.values import (
-    Cell,
-    CellTensor,
-    Pointer,
-    Scalar,
-    ScalarKind,
-    Value,
-    VectorKind,
-    lift,
-    wrap,
-)
+from tilewright.frontend.tensors import CellTensor, Pointer
+from tilewright.frontend.values import Cell, Scalar, ScalarKind, Value, VectorKind, lift, wrap
 from tilewright.ir.expressions import Constant, Var, cast
 from tilewright.ir.statements import Assign
 from tilewright.ir.types import TensorType
@@ -78,7 +69,6 @@ class AssignmentReader(ExpressionReader):
     def unpack(self, target: ast.Tuple | ast.List, value: Any) -> None:
         """Assign the parts of a Python value, all of them as they are before."""
         parts = self.perform(self.frame.place(target), list, value)
-        parts = [self.settled(part) for part in parts]
         stars = [i for i, each in enumerate(target.elts) if isinstance(each, ast.Starred)]
         count = len(target.elts)
         if len(parts) < count - len(stars) or (not stars and len(parts) != count):
@@ -92,8 +82,11 @@ class AssignmentReader(ExpressionReader):
         if stars:
             first, last = stars[0], len(parts) - (count - stars[0] - 1)
             parts[first:last] = [parts[first:last]]
-        for each, part in zip(target.elts, parts, strict=True):
-            self.assign(each.value if isinstance(each, ast.Starred) else each, part)
+        targets = [each.value if isinstance(each, ast.Starred) else each for each in target.elts]
+        names = [getattr(each, "id", "value") for each in targets]
+        parts = [self.settled(part, name=name) for part, name in zip(parts, names, strict=True)]
+        for each, part in zip(targets, parts, strict=True):
+            self.assign(each, part)
 
     def assign_name(self, name: str, value: Any, where: Location) -> Any:
         """Assign to a name: to its cell, if it is one, else bind it anew."""
@@ -146,6 +139,8 @@ class AssignmentReader(ExpressionReader):
 
     def kept(self, value: Any) -> Any:
         """Make what goes into a Python container stay what it is now."""
+        if isinstance(value, MetaValue):
+            return value.value
         if type(value) is list:
             return [self.kept(each) for each in value]
         if type(value) is tuple:

@@ -18,7 +18,8 @@ from tilewright.base.errors import FrontendError, TilewrightError
 from tilewright.base.locations import Location
 from tilewright.frontend.builder import Builder, placed
 from tilewright.frontend.frames import Binding, Frame, Scope
-from tilewright.frontend.values import Cell, CellTensor, Scalar, Value, operand, wrap
+from tilewright.frontend.tensors import CellTensor
+from tilewright.frontend.values import Cell, Scalar, Value, operand, wrap
 from tilewright.ir.expressions import (
     Constant,
     Load,
@@ -254,14 +255,14 @@ class ExpressionReader:
             values.append(found)
         return values
 
-    def settled(self, value: Any, by_reference: bool = False) -> Any:
+    def settled(self, value: Any, by_reference: bool = False, name: str = "value") -> Any:
         """Bind, now, a value that would be another one if it were evaluated later."""
         plain = not isinstance(value, Scalar) or isinstance(value, Cell)
         if plain or not self.builder.reads_state(value.expr):
             return value
         if by_reference and isinstance(value.expr, Var | Load):
             return value
-        var = self.builder.variable("value", value.expr.type)
+        var = self.builder.variable(name, value.expr.type)
         self.builder.emit(Bind(var, value.expr, location=value.expr.location))
         return wrap(var)
 

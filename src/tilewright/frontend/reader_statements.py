@@ -236,7 +236,8 @@ class StatementReader(AssignmentReader):
                 self.loop_nest(node, over, targets, depth + 1)
 
         body = node.body if depth + 1 == len(targets) else []
-        block = self.nested("loop", "it is bound inside a loop", body, begin)
+        kind = "grid" if depth else "loop"
+        block = self.nested(kind, "it is bound inside a loop", body, begin)
         self.emit_loop(var, bounds, block, over.kind, self.frame.place(node))
 
     def emit_loop(
@@ -306,10 +307,16 @@ class StatementReader(AssignmentReader):
     ) -> Signal | None:
         """Read `break` or `continue`."""
         inner = [kind for kind in self.frame.nest if kind != "region"]
-        loops = [index for index, kind in enumerate(inner) if kind in ("loop", "trace")]
+        loops = [index for index, kind in enumerate(inner) if kind in ("loop", "grid", "trace")]
         if not loops:
             self.refuse(node, f"`{word}` outside a loop")
-        if inner[loops[-1]] == "loop":
+        if inner[loops[-1]] == "grid" and word == "break":
+            self.refuse(
+                node,
+                "`break` out of several loops at once",
+                hint="write one loop inside the other",
+            )
+        if inner[loops[-1]] != "trace":
             self.builder.emit(statement(location=self.frame.place(node)))
             return _STOP
         if loops[-1] != len(inner) - 1:
@@ -328,7 +335,7 @@ class StatementReader(AssignmentReader):
                 self.refuse(node, "`return` with a value")
             self.builder.emit(Return(location=self.frame.place(node)))
             return _STOP
-        if {"loop", "branch"} & set(self.frame.nest):
+        if {"loop", "grid", "branch"} & set(self.frame.nest):
             self.refuse(
                 node,
                 f"`return` of {self.frame.name!r} under a condition or a loop of the kernel",

@@ -11,19 +11,8 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.frontend.annotations import TensorKind, tensor_type
 from tilewright.frontend.builder import argument_place, current, here
-from tilewright.frontend.values import (
-    Cell,
-    CellTensor,
-    Pointer,
-    Tensor,
-    Value,
-    as_dtype,
-    lift,
-    lift_index,
-    not_constant,
-    space_named,
-    wrap,
-)
+from tilewright.frontend.tensors import CellTensor, Pointer, Tensor, space_named
+from tilewright.frontend.values import Cell, Value, as_dtype, lift, lift_index, not_constant, wrap
 from tilewright.ir.expressions import (
     AddressOf,
     Load,
@@ -44,11 +33,10 @@ DEFAULT_ALIGNMENT = 64
 
 def _allocate(shape: Any, kind: Any, space: Space, align: int, layout: Any) -> TensorType:
     alignment = DEFAULT_ALIGNMENT if align == -1 else align
-    type = tensor_type(shape, kind, space, alignment, layout)
-    for extent in type.shape:
+    for extent in map(lift_index, shape if isinstance(shape, tuple | list) else (shape,)):
         if as_constant(extent) is None:
             raise not_constant("the shape of a buffer is constant", extent)
-    return type
+    return tensor_type(shape, kind, space, alignment, layout)
 
 
 def alloc_tensor(

@@ -11,34 +11,27 @@ so at once.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import INT32, DType, dtype
 from tilewright.base.errors import FrontendError
-from tilewright.base.spaces import Space
-from tilewright.frontend import views
-from tilewright.frontend.builder import current, here
+from tilewright.frontend.builder import here
+from tilewright.frontend.markers import MetaValue
 from tilewright.ir.expressions import (
-    AddressOf,
     Constant,
     Expr,
     Intrinsic,
-    Load,
-    Offset,
     Operand,
-    Read,
     as_constant,
     as_expr,
     binary,
     cast,
-    int32,
     unary,
 )
-from tilewright.ir.statements import Store, Write
-from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.types import ScalarType
 
 
 class ScalarKind:
@@ -107,12 +100,20 @@ def as_dtype(value: object) -> DType:
     return found if found is not None else dtype(str(value))
 
 
+# The type of an expression: what wraps such expressions.
+_WRAPPERS: dict[type, type[Value]] = {}
+
+
 class Value:
     """A value of a kernel; see `Scalar`, `Pointer` and `Tensor`."""
 
     __slots__ = ("expr",)
     __hash__ = object.__hash__
     expr: Expr
+
+    def __init_subclass__(cls, of: type | None = None) -> None:
+        if of is not None:
+            _WRAPPERS[of] = cls
 
     def __init__(self, expr: Expr) -> None:
         self.expr = expr
@@ -240,7 +241,7 @@ class Value:
         return wrap(Intrinsic("abs", (self.expr,), self.expr.type, location=here()))
 
 
-class Scalar(Value):
+class Scalar(Value, of=ScalarType):
     """A number, a vector of numbers or a truth value."""
 
     __slots__ = ()
@@ -265,247 +266,12 @@ class Cell(Scalar):
     __slots__ = ()
 
 
-class Pointer(Value):
-    """An address in a space, with the element type there; indices count elements."""
-
-    __slots__ = ()
-
-    @property
-    def dtype(self) -> str:
-        """Name the type of the element that it points at."""
-        return self.expr.dtype.name
-
-    def scope(self) -> str:
-        """Name the space that it points into."""
-        return pointer_type(self.expr).space.value
-
-    def __add__(self, other: Any) -> Value:
-        return wrap(self._element(other))
-
-    def __getitem__(self, index: Any) -> Value:
-        return wrap(Read(self._element(index), ScalarType(self.expr.dtype), location=here()))
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        stored = cast(lift(value, self.expr.dtype), self.expr.dtype)
-        current().emit(Write(self._element(index), stored, location=here()))
-
-    def _element(self, index: Any) -> Expr:
-        return offset(self.expr, binary("mul", lift_index(index), self.expr.dtype.bytes))
-
-
-class Tensor(Value):
-    """A tensor or a view of one. `t[i, j]` is an element, `t[a:b, j]` a region."""
-
-    __slots__ = ()
-
-    @property
-    def type(self) -> TensorType:
-        """Give the IR type."""
-        return views.tensor_type(self.expr)
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        """Give the extents: numbers where they are known, else values."""
-        return tuple(
-            wrap(extent) if as_constant(extent) is None else as_constant(extent)
-            for extent in self.type.shape
-        )
-
-    @property
-    def ndim(self) -> int:
-        """Count the axes."""
-        return len(self.type.shape)
-
-    @property
-    def dtype(self) -> str:
-        """Name the element type."""
-        return self.type.dtype.name
-
-    @property
-    def layout(self) -> Any:
-        """Give the layout, `None` where it is unspecified."""
-        return self.type.layout
-
-    @property
-    def align(self) -> int:
-        """Give the declared alignment of the storage in bytes."""
-        return self.type.align
-
-    def scope(self) -> str:
-        """Name the space in which the tensor lies."""
-        return self.type.space.value
-
-    @property
-    def data(self) -> Value:
-        """Point at the first element."""
-        return self.ptr_to([0] * self.ndim)
-
-    def ptr_to(self, indices: Sequence[Any]) -> Value:
-        """Point at an element."""
-        where = tuple(indices) if isinstance(indices, list | tuple) else (indices,)
-        return wrap(address_of(self.expr, element_indices(self, where)))
-
-    def view(self, *shape: Any, layout: Any = ...) -> Value:
-        """View the storage under another shape, another layout, or as another element type."""
-        if len(shape) == 1 and as_dtype_or_none(shape[0]) is not None:
-            return wrap(views.reinterpret(self.expr, as_dtype(shape[0]), here()))
-        if len(shape) == 1 and isinstance(shape[0], tuple | list):
-            shape = tuple(shape[0])
-        extents = [lift_index(extent) for extent in shape] or list(self.type.shape)
-        if layout is ... or layout is None:
-            return wrap(views.reshape(self.expr, extents, here()))
-        return wrap(views.relayout(self.expr, extents, layout, here()))
-
-    def permute(self, *axes: Any) -> Value:
-        """View the axes in another order."""
-        if len(axes) == 1 and isinstance(axes[0], tuple | list):
-            axes = tuple(axes[0])
-        return wrap(views.permute(self.expr, [int(axis) for axis in axes], here()))
-
-    def rearrange(self, pattern: str, **sizes: int) -> Value:
-        """Split, reorder and join axes as an einops pattern says."""
-        known = {name: int(size) for name, size in sizes.items()}
-        return wrap(views.rearrange(self.expr, pattern, known, here()))
-
-    @property
-    def sub(self) -> SubviewMaker:
-        """View a part: an index drops an axis, a slice narrows it."""
-        return SubviewMaker(self)
-
-    def __getitem__(self, index: Any) -> Value:
-        where = index if isinstance(index, tuple) else (index,)
-        if any(isinstance(each, slice) for each in where):
-            return Region(SubviewMaker(self)[where].expr)
-        indices = element_indices(self, where)
-        element = ScalarType(self.type.dtype)
-        return wrap(Load(self.expr, indices, element, location=here()))
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        where = index if isinstance(index, tuple) else (index,)
-        if any(isinstance(each, slice) for each in where) or isinstance(value, Tensor):
-            raise FrontendError(
-                "a region of a tensor cannot be assigned to, or assigned",
-                code="type-mismatch",
-                location=here(),
-                hint="assign elements in a loop, or copy with T.cuda.tile.apply",
-            )
-        indices = element_indices(self, where)
-        stored = cast(lift(value, self.type.dtype), self.type.dtype, here())
-        current().emit(Store(self.expr, indices, stored, location=here()))
-
-
-class Region(Tensor):
-    """A box of a tensor, `t[a:b, c]`: an operand of tile operations only."""
-
-    __slots__ = ()
-
-    def __getitem__(self, index: Any) -> Value:
-        raise _region_use("be indexed")
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise _region_use("be assigned to")
-
-
-class CellTensor(Tensor):
-    """A tensor of one element that programs read and assign to as a name."""
-
-    __slots__ = ()
-
-    def element(self) -> Value:
-        """Give the one element."""
-        return self[0]
-
-
-class SubviewMaker:
-    """What `t.sub` is: index it to narrow the tensor."""
-
-    __slots__ = ("tensor",)
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-    def __getitem__(self, index: Any) -> Tensor:
-        where = index if isinstance(index, tuple) else (index,)
-        shape = self.tensor.type.shape
-        if len(where) > len(shape):
-            raise bad_arity(self.tensor, len(where))
-        where += (slice(None),) * (len(shape) - len(where))
-        axes = [_axis(each, whole) for each, whole in zip(where, shape, strict=True)]
-        return Tensor(views.subview(self.tensor.expr, axes, here()))
-
-
-def _axis(index: Any, whole: Expr) -> tuple[Expr, int, Expr | None]:
-    """Read an index into a start, a step, and an extent or `None` for a dropped axis."""
-    if not isinstance(index, slice):
-        return lift_index(index), 1, None
-    step = 1 if index.step is None else int(index.step)
-    if step < 1:
-        raise FrontendError(
-            "the step of a view is positive", code="bad-index", location=here(), found=str(step)
-        )
-    start = int32(0) if index.start is None else lift_index(index.start)
-    stop = whole if index.stop is None else lift_index(index.stop)
-    length = difference(stop, start)
-    extent = binary("floordiv", binary("add", length, step - 1, here()), step, here())
-    found = as_constant(extent)
-    if found is not None and found < 1:
-        raise FrontendError("a view is empty", code="bad-index", location=here())
-    return start, step, extent
-
-
-def difference(stop: Expr, start: Expr) -> Expr:
-    """Subtract, so that `x + n` minus `x` is `n` whatever `x` is."""
-    terms = _terms(stop, 1)
-    for atom, factor in _terms(start, -1).items():
-        terms[atom] = terms.get(atom, 0) + factor
-    terms = {atom: factor for atom, factor in terms.items() if factor}
-    if len(terms) == 1 and None not in terms and set(terms.values()) == {1}:
-        return next(atom for atom in terms if atom is not None)
-    if not terms.keys() <= {None}:
-        return binary("sub", stop, start, here())
-    return int32(terms.get(None, 0))
-
-
-def _terms(value: Expr, factor: int) -> dict[Expr | None, int]:
-    """Write an expression as a sum of atoms with factors; `None` stands for 1."""
-    from_constant = as_constant(value)
-    if from_constant is not None:
-        return {None: int(from_constant) * factor}
-    op = getattr(value, "op", None)
-    left, right = getattr(value, "left", None), getattr(value, "right", None)
-    if op in ("add", "sub") and left is not None and right is not None:
-        terms = _terms(left, factor)
-        for atom, count in _terms(right, factor if op == "add" else -factor).items():
-            terms[atom] = terms.get(atom, 0) + count
-        return terms
-    if op == "mul" and right is not None and isinstance(as_constant(right), int):
-        return _terms(left, factor * int(as_constant(right) or 0))  # type: ignore[arg-type]
-    return {value: factor}
-
-
-def _region_use(what: str) -> FrontendError:
-    return FrontendError(
-        f"a region cannot {what}",
-        code="bad-index",
-        location=here(),
-        hint="use t.sub[…] for a view, or t[i, j] for an element",
-    )
-
-
 # ---------------------------------------------------------------------------- lifting
 
 
 def wrap(expr: Expr) -> Any:
     """Wrap an expression for Python code, by its type."""
-    match expr.type:
-        case TensorType():
-            return Tensor(expr)
-        case PointerType():
-            return Pointer(expr)
-        case ScalarType():
-            return Scalar(expr)
-        case _:
-            return Value(expr)
+    return _WRAPPERS.get(type(expr.type), Value)(expr)
 
 
 def not_constant(message: str, expr: Expr, **more: Any) -> FrontendError:
@@ -523,6 +289,8 @@ def operand(value: Any) -> Operand:
     match value:
         case Value():
             return value.expr
+        case MetaValue():
+            return operand(value.value)
         case bool() | np.bool_():
             return bool(value)
         case numbers.Integral():
@@ -590,84 +358,3 @@ def constant_int(value: Any, what: str) -> int:
     if number is None or not isinstance(found, Constant) or isinstance(number, float):
         raise not_constant(f"{what} is a constant integer", found)
     return int(number)
-
-
-# ---------------------------------------------------------------------------- places
-
-
-def bad_arity(tensor: Tensor, count: int) -> FrontendError:
-    """Describe a tensor indexed with too many or too few indices."""
-    rank = tensor.ndim
-    return FrontendError(
-        f"a tensor of {rank} axes is indexed with {count}",
-        code="bad-index",
-        location=here(),
-        expected=f"{rank} indices, for the shape {tensor.shape}",
-        found=f"{count} indices",
-        hint=f"t.sub[…] gives a view of the {rank - count} other axes" if count < rank else None,
-    )
-
-
-def element_indices(tensor: Tensor, where: tuple[Any, ...]) -> tuple[Expr, ...]:
-    """Read the indices of one element.
-
-    Raises `FrontendError` (`bad-index`) for the wrong number, or a constant out of range.
-    """
-    shape = tensor.type.shape
-    if len(where) != len(shape):
-        raise bad_arity(tensor, len(where))
-    indices = tuple(lift_index(each) for each in where)
-    for axis, (index, extent) in enumerate(zip(indices, shape, strict=True)):
-        number, bound = as_constant(index), as_constant(extent)
-        if number is not None and (number < 0 or (bound is not None and number >= bound)):
-            raise FrontendError(
-                f"the index {number} leaves axis {axis} of the tensor",
-                code="bad-index",
-                location=here(),
-                expected=f"0 … {int(bound) - 1}" if bound is not None else "0 or more",
-                found=str(number),
-            )
-    return indices
-
-
-def address_of(tensor: Expr, indices: tuple[Expr, ...]) -> Expr:
-    """Point at an element of a tensor."""
-    type = views.tensor_type(tensor)
-    pointer = PointerType(type.space, type.dtype, type.dtype.bytes)
-    return AddressOf(tensor, indices, pointer, location=here())
-
-
-def pointer_type(pointer: Expr) -> PointerType:
-    """Give the type of a pointer."""
-    assert isinstance(pointer.type, PointerType)
-    return pointer.type
-
-
-def offset(pointer: Expr, count: Expr) -> Expr:
-    """Move a pointer by a number of bytes."""
-    number = as_constant(count)
-    if number == 0:
-        return pointer
-    old = pointer_type(pointer)
-    align = min(old.align, old.dtype.bytes)
-    if number is not None:
-        align = min(old.align, int(number) & -int(number))
-    moved = PointerType(old.space, old.dtype, align)
-    return Offset(pointer, count, moved, location=here())
-
-
-def space_named(scope: str) -> Space:
-    """Find the space of a scope's name.
-
-    Raises `FrontendError` (`unknown-name`).
-    """
-    aliases = {"shared.dyn": "shared", "shared::cta": "shared", "shared::cluster": "shared_cluster"}
-    for space in Space:
-        if space.value == aliases.get(scope, scope):
-            return space
-    raise FrontendError(
-        f"there is no scope {scope!r}",
-        code="unknown-name",
-        location=here(),
-        expected=", ".join(space.value for space in Space),
-    )

@@ -94,6 +94,8 @@ def register_function(name: str) -> str | None:
     return f'T.cuda.{_AXIS_REGISTERS[base]}("{axis}")' if base in _AXIS_REGISTERS else None
 
 
+# Of a buffer allocated without saying, in bytes.
+DEFAULT_ALIGNMENT = 64
 SHARED_BASE_TYPE = PointerType(Space.SHARED, UINT8, 1024)
 
 
@@ -142,7 +144,7 @@ class Writer:
                 return self._constant(node)
             case Binary(op=op) if op in _OPERATORS:
                 return self._operation(node)
-            case Unary():
+            case Unary(op=op) if op in _UNARY_OPERATORS:
                 sign, binds = _UNARY_OPERATORS[node.op]
                 return sign + self.expr(node.operand, binds - 1), binds
             case _:
@@ -176,6 +178,8 @@ class Writer:
         match node:
             case Var():
                 return node.name
+            case Unary():
+                return f"T.{node.op}({self.literal(node.operand)})"
             case Binary():
                 return f"T.{node.op}({self.literal(node.left)}, {self.literal(node.right)})"
             case Select():
@@ -287,7 +291,7 @@ class Writer:
             function = "alloc_tensor"
             parts.append(f"scope={quote(type.space.value)}")
         parts.append(f"layout={self.layout(type)}")
-        if type.align:
+        if type.align != DEFAULT_ALIGNMENT:
             parts.append(f"align={type.align}")
         return f"T.{function}({', '.join(parts)})"
 

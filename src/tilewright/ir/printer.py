@@ -62,8 +62,6 @@ __all__ = ["print_expr", "print_kernel", "print_program", "print_stmt", "print_t
 
 _INDENT = "    "
 _IMPORT = "from tilewright import simt as T"
-_LOOPS = {"serial": "serial", "unroll": "unroll", "vectorized": "vectorized"}
-_LOOPS["parallel"] = "parallel"
 
 
 def print_program(program: Program) -> str:
@@ -261,7 +259,7 @@ class _Statements(Writer):
             arguments.append(f"step={self.expr(stmt.step)}")
         if stmt.var.dtype != INT32:
             arguments.append(f"dtype={quote(stmt.var.dtype.name)}")
-        return f"T.{_LOOPS[stmt.kind]}({', '.join(arguments)})"
+        return f"T.{stmt.kind}({', '.join(arguments)})"
 
     def simple(self, stmt: Stmt) -> str:
         match stmt:
@@ -275,8 +273,9 @@ class _Statements(Writer):
             case Assign():
                 return f"{stmt.var.name} = {self.expr(stmt.value)}"
             case Allocate():
-                assert isinstance(stmt.var.type, TensorType)
-                return f"{stmt.var.name} = {self.allocation(stmt.var.type)}"
+                type = stmt.var.type
+                call = self.allocation(type) if isinstance(type, TensorType) else self.type(type)
+                return f"{stmt.var.name} = {call}"
             case Store():
                 place = f"{self.expr(stmt.tensor)}[{self.exprs(stmt.indices)}]"
                 return f"{place} = {self.expr(stmt.value)}"

@@ -102,6 +102,10 @@ def declare_plain(
     exact: bool = True,
 ) -> Declaration:
     """Declare an instruction whose result and inputs `names` all have the type `{type}`."""
+
+    def compute(m: Machine, form: Form, *operands: Lanes) -> Sequence[Lanes]:
+        return elementwise(m, form, step, *operands)
+
     return declare(
         family,
         syntax,
@@ -113,7 +117,7 @@ def declare_plain(
             register("d", register_type(form["type"]), role="out"),
             *inputs(names, form["type"]),
         ),
-        compute=lambda m, form, *operands: elementwise(m, form, step, *operands),
+        compute=compute,
         tile=registers_tile,
         exact=exact,
         volatile=False,
@@ -122,12 +126,22 @@ def declare_plain(
 
 def operation(op: str) -> Step:
     """Make a step of an operation of the IR."""
-    return lambda m, *operands: m.binary(op, *operands)
+
+
+    def step(m: Machine, left: Lanes, right: Lanes) -> Lanes:
+        return m.binary(op, left, right)
+
+    return step
 
 
 def function(name: str) -> Step:
     """Make a step of a pure function of the IR."""
-    return lambda m, *operands: m.intrinsic(name, *operands)
+
+
+    def step(m: Machine, *operands: Lanes) -> Lanes:
+        return m.intrinsic(name, *operands)
+
+    return step
 
 
 # ---------------------------------------------------------------------------- add, sub, mul, fma
@@ -294,6 +308,16 @@ for _op in ("min", "max"):
         section=f'9.7.1 "{_op}", 9.7.3 "{_op}", 9.7.4 "{_op}"',
         targets=_availability(75, 80, 80),
     )
+
+
+def _negative(m: Machine, a: Lanes) -> Lanes:
+    return -a
+
+
+def _reciprocal(m: Machine, a: Lanes) -> Lanes:
+    return m.constant(1.0, a.dtype) / a
+
+
 abs_ = declare_plain(
     "abs",
     "{type}",
@@ -308,7 +332,7 @@ neg = declare_plain(
     "neg",
     "{type}",
     ("s16", "s32", "s64", *FLOATS, *HALVES, "f16x2", "bf16x2"),
-    lambda m, a: -a,
+    _negative,
     names="a",
     summary="Negate.",
     section='9.7.1 "neg", 9.7.3 "neg", 9.7.4 "neg"',
@@ -318,7 +342,7 @@ rcp = declare_plain(
     "rcp",
     "rn.{type}",
     FLOATS,
-    lambda m, a: m.constant(1.0, a.dtype) / a,
+    _reciprocal,
     names="a",
     summary="Give the reciprocal, rounding to nearest even.",
     section='9.7.3.13 "rcp"',
@@ -342,13 +366,16 @@ def _flushed(step: Step) -> Step:
         small = (bits & 0x7F800000) == 0
         return m.bitcast(m.select(small, bits & 0x80000000, bits), FLOAT32)
 
-    return lambda m, a: flush(m, step(m, flush(m, a)))
+    def flushed(m: Machine, a: Lanes) -> Lanes:
+        return flush(m, step(m, flush(m, a)))
+
+    return flushed
 
 
 _APPROXIMATE: dict[str, Step] = {
     "ex2": function("exp2"),
     "lg2": function("log2"),
-    "rcp": lambda m, a: m.constant(1.0, FLOAT32) / a,
+    "rcp": _reciprocal,
     "rsqrt": function("rsqrt"),
     "sqrt": function("sqrt"),
     "sin": function("sin"),

@@ -330,6 +330,15 @@ def _constant(value: Any) -> Callable[[Form], Any]:
     return value if callable(value) else lambda form: value
 
 
+def _listing(
+    operands: Sequence[Operand] | Callable[[Form], Sequence[Operand]],
+) -> Callable[[Form], tuple[Operand, ...]]:
+    if callable(operands):
+        return lambda form: tuple(operands(form))
+    fixed = tuple(operands)
+    return lambda form: fixed
+
+
 def declare(
     family: str,
     syntax: str,
@@ -361,7 +370,8 @@ def declare(
     *operands)` is the meaning: it is given the input operands ("in" and "inout", register
     groups flattened, an optional operand that was left out as nothing), each as
     `Operand.dtype`, and returns the output registers in order, as a sequence, or `None` if there
-    are none; `lands(machine, form, *operands)` is what the agent does later. `asm` overrides the operand list, as in `"{d}, [{map}, {coords}], [{mbar}]"`.
+    are none; `lands(machine, form, *operands)` is what the agent does later. `asm` overrides the
+    operand list, as in `"{d}, [{map}, {coords}], [{mbar}]"`.
     `exact` says that the meaning is confirmed; `volatile` is false for pure register work.
     """
     chosen = slots or {}
@@ -369,14 +379,14 @@ def declare(
     for token in filter(None, re.split(r"(\{\w+\})|\.", syntax)):
         match = _SLOT.match(token)
         parts.append(Slot(match[1], chosen[match[1]]) if match else token)
-    listed = operands if callable(operands) else (lambda form, fixed=tuple(operands): fixed)
+    listed = _listing(operands)
     declaration = Declaration(
         family,
         tuple(parts),
         summary,
         section,
         _constant(targets),
-        lambda form: tuple(listed(form)),
+        listed,
         compute,
         legal,
         lanes,

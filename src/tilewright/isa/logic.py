@@ -34,11 +34,17 @@ for _op, _symbol in (("and", "and"), ("or", "or"), ("xor", "exclusive or")):
         summary=f"Give the bitwise {_symbol}.",
         section=f'9.7.8 "{_op}"',
     )
+
+
+def _inverse(m: Machine, a: Lanes) -> Lanes:
+    return ~a
+
+
 not_ = declare_plain(
     "not",
     "{type}",
     _BITS,
-    lambda m, a: ~a,
+    _inverse,
     names="a",
     summary="Invert the bits.",
     section='9.7.8 "not"',
@@ -55,6 +61,9 @@ brev = declare_plain(
 
 
 def _shift(family: str, types: Sequence[str], summary: str) -> Declaration:
+    def compute(m: Machine, form: Form, a: Lanes, b: Lanes) -> Sequence[Lanes]:
+        return (m.binary(family, a, b),)
+
     return declare(
         family,
         "{type}",
@@ -67,7 +76,7 @@ def _shift(family: str, types: Sequence[str], summary: str) -> Declaration:
             register("a", form["type"]),
             register("b", "u32"),
         ),
-        compute=lambda m, form, a, b: (m.binary(family, a, b),),
+        compute=compute,
         tile=registers_tile,
         volatile=False,
     )
@@ -78,6 +87,9 @@ shr = _shift("shr", (*_BITS, *INTEGERS), "Shift right, with the sign for signed 
 
 
 def _count(family: str, function: str, summary: str) -> Declaration:
+    def compute(m: Machine, form: Form, a: Lanes) -> Sequence[Lanes]:
+        return (m.cast(m.intrinsic(function, a), UINT32),)
+
     return declare(
         family,
         "{type}",
@@ -86,7 +98,7 @@ def _count(family: str, function: str, summary: str) -> Declaration:
         section=f'9.7.1 "{family}"',
         targets=since(75),
         operands=lambda form: (register("d", "u32", role="out"), register("a", form["type"])),
-        compute=lambda m, form, a: (m.cast(m.intrinsic(function, a), UINT32),),
+        compute=compute,
         tile=registers_tile,
         volatile=False,
     )

@@ -203,7 +203,10 @@ def _expect(m: Machine, form: Form, where: Lanes, count: Lanes) -> None:
 
 
 def _complete(m: Machine, form: Form, where: Lanes, count: Lanes) -> None:
-    m.each_lane(lambda where, count: complete_transaction(m, where, count), where, count)
+    def one(where: Lanes, count: Lanes) -> None:
+        complete_transaction(m, where, count)
+
+    m.each_lane(one, where, count)
 
 
 def _transaction(op: str, section: str, summary: str, compute: Callable[..., None]) -> Declaration:

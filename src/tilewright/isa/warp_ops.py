@@ -237,6 +237,14 @@ def _sleep(m: Machine, form: Form, t: Lanes) -> None:
     """Do nothing but let others run."""
 
 
+def _never(m: Machine, form: Form, t: Lanes) -> Lanes:
+    return m.constant(False, BOOL)
+
+
+def _time(m: Machine, form: Form, t: Lanes) -> tuple[str, Lanes]:
+    return "time", uint32(m, 0)
+
+
 nanosleep = declare(
     "nanosleep",
     "u32",
@@ -247,8 +255,8 @@ nanosleep = declare(
     compute=_sleep,
     wait=Wait(
         "time",
-        poll=lambda m, form, t: m.constant(False, BOOL),
-        awaits=lambda m, form, t: ("time", uint32(m, 0)),
+        poll=_never,
+        awaits=_time,
         gives_up=True,
     ),
 )

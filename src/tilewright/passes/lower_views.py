@@ -154,18 +154,25 @@ class _Lowering:
         """Lower an address to a pointer and an offset."""
         if address == _base(root_of(address.tensor)):
             return None
-        return self.pointer(address.tensor, address.indices, address.type.align, address.location)
+        return self.pointer(address.tensor, address.indices, address.type, address.location)
 
     def element_pointer(
         self, view: Expr, indices: Sequence[Expr], location: Location | None
     ) -> Expr:
         """Point at an element for a plain access, which relies on its natural alignment."""
-        return self.pointer(view, indices, tensor_type(view).dtype.bytes, location)
+        kind = tensor_type(view)
+        pointed = PointerType(kind.space, kind.dtype, kind.dtype.bytes)
+        pointer = self.pointer(view, indices, pointed, location)
+        if not isinstance(pointer, Offset):
+            return pointer
+        root = root_of(view)
+        known = gcd(alignment_of(root), self.ranges.divisor(pointer.bytes))
+        return replace(pointer, type=replace(pointed, align=max(known, pointed.align)))
 
     def pointer(
-        self, view: Expr, indices: Sequence[Expr], align: int, location: Location | None
+        self, view: Expr, indices: Sequence[Expr], pointed: PointerType, location: Location | None
     ) -> Expr:
-        """Point at an element, whose address is known to be a multiple of `align`."""
+        """Point at an element, by a pointer of the type given."""
         root, kind = root_of(view), tensor_type(view)
         if kind.space not in (Space.GLOBAL, Space.SHARED):
             raise FrontendError(
@@ -184,8 +191,6 @@ class _Lowering:
         offset: Expr = constant(0, index)
         for value, scale in place.terms:
             offset = offset + as_expr(value, index) * scale
-        known = gcd(alignment_of(root), self.ranges.divisor(offset))
-        pointed = PointerType(kind.space, kind.dtype, max(known, align))
         base = _base(root)
         if as_constant(offset) == 0 and base.type == pointed:
             return base

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from tilewright.base.targets import Target
 from tilewright.ir.statements import Program
+from tilewright.ir.verify import verify
 from tilewright.passes.allocate_shared import allocate_shared
 from tilewright.passes.check_target import check_target
 from tilewright.passes.contract_products import allow_no_contraction, contract_products
@@ -20,6 +21,7 @@ from tilewright.passes.lower_ids import lower_ids
 from tilewright.passes.lower_tiles import lower_tiles
 from tilewright.passes.lower_views import lower_views
 from tilewright.passes.options import Options
+from tilewright.passes.simplify import simplify
 
 __all__ = ["Options", "lower", "stages"]
 
@@ -38,6 +40,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("lower_views", lambda program, target, options: lower_views(program)),
     ("allocate_shared", lambda program, target, options: allocate_shared(program, target)),
     ("lower_ids", lambda program, target, options: lower_ids(program)),
+    ("simplify", lambda program, target, options: simplify(program)),
     ("lower_division", lambda program, target, options: lower_division(program)),
 )
 
@@ -48,13 +51,15 @@ def lower(program: Program, target: Target, options: Options = _DEFAULT) -> Prog
     Raises `TargetError`, `TileContractError` or `FrontendError` for what the program does wrong,
     `VerifyError` if it is malformed.
     """
+    verify(program, "high")
     for _, each in PASSES:
         program = each(program, target, options)
+    verify(program, "lowered")
     return program
 
 
 def stages(program: Program, target: Target, options: Options = _DEFAULT) -> dict[str, Program]:
-    """Lower a program, and keep what each pass gives, by the pass's name."""
+    """Lower a program, and keep what each pass gives, by the pass's name; nothing is verified."""
     found: dict[str, Program] = {}
     for name, each in PASSES:
         program = found[name] = each(program, target, options)

@@ -58,13 +58,22 @@ class Simulator:
         memory that cannot be, `SimulationError` for what goes wrong in the kernel.
         """
         shape = launch_shape(kernel, values, self.target)
-        self._check_memory(kernel, shape.grid)
+        simulated = self._built[kernel.name]()
+        self._check_memory(simulated, shape.grid)
         regions = [sim.Region(m.name, m.address, m.size, m.writable) for m in memories]
         arguments = [values[var.name] for var in (*kernel.params, *kernel.symbols)]
-        self._built[kernel.name]().launch(arguments, regions, shape.grid, output)
+        simulated.launch(
+            arguments,
+            regions,
+            shape.grid,
+            output,
+            shape.block,
+            shape.dynamic_shared_bytes,
+        )
 
-    def _check_memory(self, kernel: Kernel, grid: Extents) -> None:
-        needed = sim.memory_needed(kernel, grid, self.target, self.options)
+    def _check_memory(self, simulated: sim.SimulatedKernel, grid: Extents) -> None:
+        kernel = simulated.kernel
+        needed = sim.memory_needed(simulated, grid)
         limit = self.memory_limit if self.memory_limit is not None else _machine_memory() * 3 // 4
         if needed > limit:
             raise LaunchError(

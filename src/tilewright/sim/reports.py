@@ -12,6 +12,9 @@ import numpy as np
 
 from tilewright.base.errors import CODES, DeadlockError, TilewrightError
 from tilewright.base.locations import Location
+from tilewright.ir.expressions import Offset, SharedBase, as_constant
+from tilewright.ir.statements import Bind
+from tilewright.ir.types import PointerType
 from tilewright.isa import mbarrier
 from tilewright.sim.engine import context
 from tilewright.sim.engine.context import PATH, PATHS
@@ -80,7 +83,7 @@ def deadlock(simulated: SimulatedKernel, cta: Any, grid: Grid) -> DeadlockError:
         site = simulated.module.sites[int(record[PATH["site"]])]
         first = first or site.location
         lanes = int(record[PATH["lanes"]])
-        notes.append(f"warp {warp}, {lanes_text(lanes)}: {_waits(record, site.text, cta)}")
+        notes.append(f"warp {warp}, {lanes_text(lanes)}: {_waits(record, site.text, cta, simulated)}")
         if site.location is not None:
             notes[-1] += f" at {site.location.header()}"
     in_flight = cta.get("queue_tail") - cta.get("queue_head")
@@ -116,7 +119,7 @@ def lanes_text(mask: int) -> str:
     return ("lane " if len(lanes) == 1 else "lanes ") + ", ".join(texts)
 
 
-def _waits(record: np.ndarray, text: str, cta: Any) -> str:
+def _waits(record: np.ndarray, text: str, cta: Any, simulated: SimulatedKernel) -> str:
     state, kind = int(record[PATH["state"]]), context.WAITS[int(record[PATH["wait"]])]
     need = lanes_text(int(record[PATH["need"]])) if record[PATH["need"]] else "nobody"
     if state == context.GATHERING:
@@ -129,8 +132,35 @@ def _waits(record: np.ndarray, text: str, cta: Any) -> str:
     if kind == "barrier":
         return f"{text} waits at barrier {key}: {_barrier(key, cta)}"
     if kind == "mbarrier":
-        return f"{text} waits for the mbarrier at shared address {key}: {_mbarrier(key, cta)}"
+        place = _shared_name(key, simulated)
+        return f"{text} waits for phase parity {_parity(record)} of {place}: {_mbarrier(key, cta)}"
     return f"{text} waits"
+
+
+def _parity(record: np.ndarray) -> int:
+    return int(record[PATH["detail"]]) & 1
+
+
+def shared_buffers(simulated: SimulatedKernel) -> list[tuple[str, int, PointerType]]:
+    """List the buffers of shared memory by the user's names, with their byte offsets."""
+    found: list[tuple[str, int, PointerType]] = []
+    for stmt in simulated.kernel.body:
+        if isinstance(stmt, Bind) and isinstance(stmt.value, Offset | SharedBase):
+            at = as_constant(stmt.value.bytes) if isinstance(stmt.value, Offset) else 0
+            base = stmt.value.pointer if isinstance(stmt.value, Offset) else stmt.value
+            if isinstance(base, SharedBase) and isinstance(at, int):
+                found.append((stmt.var.name, at, stmt.value.type))
+    return sorted(found, key=lambda each: each[1])
+
+
+def _shared_name(address: int, simulated: SimulatedKernel) -> str:
+    """Name the element of a shared buffer that lies at an address."""
+    offset = address - context.SHARED_START
+    before = [each for each in shared_buffers(simulated) if each[1] <= offset]
+    if not before:
+        return f"shared address {address}"
+    name, start, kind = before[-1]
+    return f"{name}[{(offset - start) // kind.dtype.bytes}]"
 
 
 def _barrier(key: int, cta: Any) -> str:

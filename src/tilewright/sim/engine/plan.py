@@ -167,15 +167,18 @@ class _Suspensions:
 
 
 def polls(loop: While) -> bool:
-    """Tell whether a loop looks at memory, so that it may wait for another thread's write."""
+    """Tell whether a loop looks at memory, so that it may wait for another thread's write.
+
+    A loop with a wait in it stops there.
+    """
+    looks = False
     for node in walk(loop):
-        if isinstance(node, Read):
-            return True
-        if isinstance(node, Instruct) and any(
-            each.access in ("read", "update") for each in node.form.operands
-        ):
-            return True
-    return False
+        if isinstance(node, Instruct):
+            if node.form.declaration.wait is not None:
+                return False
+            looks |= any(each.access in ("read", "update") for each in node.form.operands)
+        looks |= isinstance(node, Read)
+    return looks
 
 
 def _depth(block: Block, suspending: frozenset[int]) -> int:

@@ -1,0 +1,338 @@
+"""Tensors, views and pointers of a kernel as the Python code that is read meets them.
+
+May import `base`, `ir` and `frontend.values`, `frontend.views`, `frontend.builder`.
+
+    >>> t.view(4, 8).permute(1, 0)[i, j]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.base.errors import FrontendError
+from tilewright.base.spaces import Space
+from tilewright.frontend import views
+from tilewright.frontend.builder import current, here
+from tilewright.frontend.values import Value, as_dtype, as_dtype_or_none, lift, lift_index, wrap
+from tilewright.ir.expressions import (
+    AddressOf,
+    Expr,
+    Load,
+    Offset,
+    Read,
+    as_constant,
+    binary,
+    cast,
+    int32,
+)
+from tilewright.ir.statements import Store, Write
+from tilewright.ir.types import PointerType, ScalarType, TensorType
+
+
+class Pointer(Value, of=PointerType):
+    """An address in a space, with the element type there; indices count elements."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> str:
+        """Name the type of the element that it points at."""
+        return self.expr.dtype.name
+
+    def scope(self) -> str:
+        """Name the space that it points into."""
+        return pointer_type(self.expr).space.value
+
+    def __add__(self, other: Any) -> Value:
+        return wrap(self._element(other))
+
+    def __getitem__(self, index: Any) -> Value:
+        return wrap(Read(self._element(index), ScalarType(self.expr.dtype), location=here()))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        stored = cast(lift(value, self.expr.dtype), self.expr.dtype)
+        current().emit(Write(self._element(index), stored, location=here()))
+
+    def _element(self, index: Any) -> Expr:
+        return offset(self.expr, binary("mul", lift_index(index), self.expr.dtype.bytes))
+
+
+class Tensor(Value, of=TensorType):
+    """A tensor or a view of one. `t[i, j]` is an element, `t[a:b, j]` a region."""
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> TensorType:
+        """Give the IR type."""
+        return views.tensor_type(self.expr)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Give the extents: numbers where they are known, else values."""
+        return tuple(
+            wrap(extent) if as_constant(extent) is None else as_constant(extent)
+            for extent in self.type.shape
+        )
+
+    @property
+    def ndim(self) -> int:
+        """Count the axes."""
+        return len(self.type.shape)
+
+    @property
+    def dtype(self) -> str:
+        """Name the element type."""
+        return self.type.dtype.name
+
+    @property
+    def layout(self) -> Any:
+        """Give the layout, `None` where it is unspecified."""
+        return self.type.layout
+
+    @property
+    def align(self) -> int:
+        """Give the declared alignment of the storage in bytes."""
+        return self.type.align
+
+    def scope(self) -> str:
+        """Name the space in which the tensor lies."""
+        return self.type.space.value
+
+    @property
+    def data(self) -> Value:
+        """Point at the first element."""
+        return self.ptr_to([0] * self.ndim)
+
+    def ptr_to(self, indices: Sequence[Any], align: int | None = None) -> Value:
+        """Point at an element, which is known to be aligned to that many bytes."""
+        where = tuple(indices) if isinstance(indices, list | tuple) else (indices,)
+        return wrap(address_of(self.expr, element_indices(self, where), align))
+
+    def view(self, *shape: Any, layout: Any = ...) -> Value:
+        """View the storage under another shape, another layout, or as another element type."""
+        if len(shape) == 1 and as_dtype_or_none(shape[0]) is not None:
+            return wrap(views.reinterpret(self.expr, as_dtype(shape[0]), here()))
+        if len(shape) == 1 and isinstance(shape[0], tuple | list):
+            shape = tuple(shape[0])
+        extents = [lift_index(extent) for extent in shape] or list(self.type.shape)
+        if layout is ... or layout is None:
+            return wrap(views.reshape(self.expr, extents, here()))
+        return wrap(views.relayout(self.expr, extents, layout, here()))
+
+    def permute(self, *axes: Any) -> Value:
+        """View the axes in another order."""
+        if len(axes) == 1 and isinstance(axes[0], tuple | list):
+            axes = tuple(axes[0])
+        return wrap(views.permute(self.expr, [int(axis) for axis in axes], here()))
+
+    def rearrange(self, pattern: str, **sizes: int) -> Value:
+        """Split, reorder and join axes as an einops pattern says."""
+        known = {name: int(size) for name, size in sizes.items()}
+        return wrap(views.rearrange(self.expr, pattern, known, here()))
+
+    @property
+    def sub(self) -> SubviewMaker:
+        """View a part: an index drops an axis, a slice narrows it."""
+        return SubviewMaker(self)
+
+    def __getitem__(self, index: Any) -> Value:
+        where = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(each, slice) for each in where):
+            return Region(SubviewMaker(self)[where].expr)
+        indices = element_indices(self, where)
+        element = ScalarType(self.type.dtype)
+        return wrap(Load(self.expr, indices, element, location=here()))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        where = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(each, slice) for each in where) or isinstance(value, Tensor):
+            raise FrontendError(
+                "a region of a tensor cannot be assigned to, or assigned",
+                code="type-mismatch",
+                location=here(),
+                hint="assign elements in a loop, or copy with T.cuda.tile.apply",
+            )
+        indices = element_indices(self, where)
+        stored = cast(lift(value, self.type.dtype), self.type.dtype, here())
+        current().emit(Store(self.expr, indices, stored, location=here()))
+
+
+class Region(Tensor):
+    """A box of a tensor, `t[a:b, c]`: an operand of tile operations only."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Value:
+        raise _region_use("be indexed")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise _region_use("be assigned to")
+
+
+class CellTensor(Tensor):
+    """A tensor of one element that programs read and assign to as a name."""
+
+    __slots__ = ()
+
+    def element(self) -> Value:
+        """Give the one element."""
+        return self[0]
+
+
+class SubviewMaker:
+    """What `t.sub` is: index it to narrow the tensor."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __getitem__(self, index: Any) -> Tensor:
+        where = index if isinstance(index, tuple) else (index,)
+        shape = self.tensor.type.shape
+        if len(where) > len(shape):
+            raise bad_arity(self.tensor, len(where))
+        where += (slice(None),) * (len(shape) - len(where))
+        axes = [_axis(each, whole) for each, whole in zip(where, shape, strict=True)]
+        return Tensor(views.subview(self.tensor.expr, axes, here()))
+
+
+def _axis(index: Any, whole: Expr) -> tuple[Expr, int, Expr | None]:
+    """Read an index into a start, a step, and an extent or `None` for a dropped axis."""
+    if not isinstance(index, slice):
+        return lift_index(index), 1, None
+    step = 1 if index.step is None else int(index.step)
+    if step < 1:
+        raise FrontendError(
+            "the step of a view is positive", code="bad-index", location=here(), found=str(step)
+        )
+    start = int32(0) if index.start is None else lift_index(index.start)
+    stop = whole if index.stop is None else lift_index(index.stop)
+    length = difference(stop, start)
+    extent = binary("floordiv", binary("add", length, step - 1, here()), step, here())
+    found = as_constant(extent)
+    if found is not None and found < 1:
+        raise FrontendError("a view is empty", code="bad-index", location=here())
+    return start, step, extent
+
+
+def difference(stop: Expr, start: Expr) -> Expr:
+    """Subtract, so that `x + n` minus `x` is `n` whatever `x` is."""
+    terms = _terms(stop, 1)
+    for atom, factor in _terms(start, -1).items():
+        terms[atom] = terms.get(atom, 0) + factor
+    terms = {atom: factor for atom, factor in terms.items() if factor}
+    if len(terms) == 1 and None not in terms and set(terms.values()) == {1}:
+        return next(atom for atom in terms if atom is not None)
+    if not terms.keys() <= {None}:
+        return binary("sub", stop, start, here())
+    return int32(terms.get(None, 0))
+
+
+def _terms(value: Expr, factor: int) -> dict[Expr | None, int]:
+    """Write an expression as a sum of atoms with factors; `None` stands for 1."""
+    from_constant = as_constant(value)
+    if from_constant is not None:
+        return {None: int(from_constant) * factor}
+    op = getattr(value, "op", None)
+    left, right = getattr(value, "left", None), getattr(value, "right", None)
+    if op in ("add", "sub") and left is not None and right is not None:
+        terms = _terms(left, factor)
+        for atom, count in _terms(right, factor if op == "add" else -factor).items():
+            terms[atom] = terms.get(atom, 0) + count
+        return terms
+    if op == "mul" and right is not None and isinstance(as_constant(right), int):
+        return _terms(left, factor * int(as_constant(right) or 0))  # type: ignore[arg-type]
+    return {value: factor}
+
+
+def _region_use(what: str) -> FrontendError:
+    return FrontendError(
+        f"a region cannot {what}",
+        code="bad-index",
+        location=here(),
+        hint="use t.sub[…] for a view, or t[i, j] for an element",
+    )
+
+
+# ---------------------------------------------------------------------------- places
+
+
+def bad_arity(tensor: Tensor, count: int) -> FrontendError:
+    """Describe a tensor indexed with too many or too few indices."""
+    rank = tensor.ndim
+    return FrontendError(
+        f"a tensor of {rank} axes is indexed with {count}",
+        code="bad-index",
+        location=here(),
+        expected=f"{rank} indices, for the shape {tensor.shape}",
+        found=f"{count} indices",
+        hint=f"t.sub[…] gives a view of the {rank - count} other axes" if count < rank else None,
+    )
+
+
+def element_indices(tensor: Tensor, where: tuple[Any, ...]) -> tuple[Expr, ...]:
+    """Read the indices of one element.
+
+    Raises `FrontendError` (`bad-index`) for the wrong number, or a constant out of range.
+    """
+    shape = tensor.type.shape
+    if len(where) != len(shape):
+        raise bad_arity(tensor, len(where))
+    indices = tuple(lift_index(each) for each in where)
+    for axis, (index, extent) in enumerate(zip(indices, shape, strict=True)):
+        number, bound = as_constant(index), as_constant(extent)
+        if number is not None and (number < 0 or (bound is not None and number >= bound)):
+            raise FrontendError(
+                f"the index {number} leaves axis {axis} of the tensor",
+                code="bad-index",
+                location=here(),
+                expected=f"0 … {int(bound) - 1}" if bound is not None else "0 or more",
+                found=str(number),
+            )
+    return indices
+
+
+def address_of(tensor: Expr, indices: tuple[Expr, ...], align: int | None = None) -> Expr:
+    """Point at an element of a tensor."""
+    type = views.tensor_type(tensor)
+    pointer = PointerType(type.space, type.dtype, type.dtype.bytes if align is None else align)
+    return AddressOf(tensor, indices, pointer, location=here())
+
+
+def pointer_type(pointer: Expr) -> PointerType:
+    """Give the type of a pointer."""
+    assert isinstance(pointer.type, PointerType)
+    return pointer.type
+
+
+def offset(pointer: Expr, count: Expr) -> Expr:
+    """Move a pointer by a number of bytes."""
+    number = as_constant(count)
+    if number == 0:
+        return pointer
+    old = pointer_type(pointer)
+    align = min(old.align, old.dtype.bytes)
+    if number is not None:
+        align = min(old.align, int(number) & -int(number))
+    moved = PointerType(old.space, old.dtype, align)
+    return Offset(pointer, count, moved, location=here())
+
+
+def space_named(scope: str) -> Space:
+    """Find the space of a scope's name.
+
+    Raises `FrontendError` (`unknown-name`).
+    """
+    aliases = {"shared.dyn": "shared", "shared::cta": "shared", "shared::cluster": "shared_cluster"}
+    for space in Space:
+        if space.value == aliases.get(scope, scope):
+            return space
+    raise FrontendError(
+        f"there is no scope {scope!r}",
+        code="unknown-name",
+        location=here(),
+        expected=", ".join(space.value for space in Space),
+    )

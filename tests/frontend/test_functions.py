@@ -1,0 +1,315 @@
+"""Forms of functions, parameters and entries."""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any
+
+import pytest
+from helpers import HEAD, body_of, printed, read_text, refused
+
+from tilewright import simt as T
+from tilewright.base.errors import FrontendError
+from tilewright.base.spaces import Space
+from tilewright.frontend import KernelFunction, parse, parse_function
+from tilewright.ir.expressions import SpecialRegister
+from tilewright.ir.statements import Bind, LaunchKernel
+from tilewright.ir.types import PointerType, TensorType
+
+m = T.dynamic("m")
+
+
+@T.function
+def in_this_file(A: T.Tensor((m, 4), "float32"), n: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=n, block=(32, 2)))
+    row = T.cuda.block_idx("x")
+    A[row, 0] = 1
+
+
+def test_a_function_in_a_file() -> None:
+    assert isinstance(in_this_file, KernelFunction)
+    assert in_this_file.name == "in_this_file"
+    assert list(in_this_file.params) == ["A", "n"]
+    (kernel,) = in_this_file.program.kernels
+    assert [each.name for each in kernel.symbols] == ["m"]
+    (bind, _) = kernel.body
+    assert isinstance(bind, Bind) and bind.value == SpecialRegister("ctaid.x")
+    assert bind.value.location is not None
+    assert bind.value.location.file == __file__
+    assert bind.value.location.source_line().strip() == 'row = T.cuda.block_idx("x")'
+    assert parse(str(in_this_file)) == in_this_file.program
+
+
+def test_a_function_inside_a_function() -> None:
+    size = 8
+
+    @T.function
+    def inner(A: T.Tensor((size,), "float32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=size))
+        A[size - 1] = 2.0 * size
+
+    assert str(inner).splitlines()[-1].strip() == "A[7] = T.float32(16.0)"
+
+
+def test_parameters_of_every_kind() -> None:
+    made = read_text("""
+    from __future__ import annotations
+    from tilewright import simt as T
+    q = T.Var("q", "int32")
+    @T.function
+    def k(n: T.int32, A: T.Tensor((n, q * 2), "bf16", align=128, layout=None),
+          B: T.Tensor((4, 4), T.float32, layout="default"), p: T.Ptr(T.float16), h: T.handle,
+          s: T.Ptr("float32", space="shared", align=16), x: "T.float64"):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=n, block=32))
+        p[n] = x
+        B[0, 0] = p[1]
+    """)
+    types = made.params
+    assert isinstance(types["A"], TensorType) and types["A"].align == 128
+    assert types["p"] == PointerType(Space.GLOBAL, T.float16.dtype, 2)
+    assert types["s"] == PointerType(Space.SHARED, T.float32.dtype, 16)
+    assert [each.name for each in made.program.kernels[0].symbols] == ["q"]
+
+
+def test_regions_are_kernels_of_their_own() -> None:
+    made = read_text("""
+    @T.function
+    def k(A: T.Tensor((64,), "float32"), n: T.int32):
+        blocks = T.ceildiv(n, 64)
+        with T.device_entry(launch=T.cuda.LaunchConfig(grid=blocks, block=64)):
+            A[T.cuda.thread_idx("x")] = 0
+        with T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64)):
+            A[0] = blocks
+    """)
+    first, second = made.program.kernels
+    assert (first.name, second.name) == ("k_kernel", "k_kernel_1")
+    assert [each.name for each in second.params] == ["A", "n", "blocks"]
+    assert [type(each) for each in made.program.host] == [Bind, LaunchKernel, LaunchKernel]
+
+
+def test_launch_options_and_attributes() -> None:
+    made = read_text("""
+    config = T.cuda.LaunchConfig(grid=(4, 2), block=64)
+    @T.function
+    def k(A: T.Tensor((64,), "float32")):
+        T.device_entry(
+            launch=config.replace(cluster=2, dynamic_smem_bytes=1024, cooperative=True),
+            kernel_attrs=T.cuda.KernelAttributes(min_blocks_per_sm=2))
+        A[0] = 0
+    """)
+    (kernel,) = made.program.kernels
+    assert kernel.launch.options == (("cooperative", True),)
+    assert kernel.attributes == (("min_blocks_per_sm", 2),)
+    assert [str(each) for each in kernel.launch.cluster] == ["2", "1", "1"]
+
+
+def test_templates_are_specialised_once_for_the_same_constants() -> None:
+    namespace: dict[str, Any] = {}
+    text = (
+        "from __future__ import annotations\nfrom tilewright import simt as T\n"
+        + """
+@T.jit
+def fill(A: T.Tensor((SIZE,), "float32"), B: T.Tensor((4,), "int32") | None, *,
+         SIZE: T.constexpr, VALUE: T.constexpr = 3):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=SIZE))
+    A[T.cuda.thread_idx("x")] = VALUE
+    if B is not None:
+        B[0] = SIZE
+"""
+    )
+    linecache.cache["<template>"] = (len(text), None, text.splitlines(keepends=True), "<template>")
+    exec(compile(text, "<template>", "exec"), namespace)
+    template = namespace["fill"]
+    one = template.specialize(SIZE=64)
+    assert one is template.specialize(SIZE=64, VALUE=3)
+    assert one is not template.specialize(SIZE=64, VALUE=3.0)
+    without = template.specialize(SIZE=32, B=None)
+    assert list(one.params) == ["A", "B"] and list(without.params) == ["A"]
+    assert len(body_of(one)) == 2 and len(body_of(without)) == 1
+    with pytest.raises(FrontendError) as caught:
+        template.specialize(VALUE=1)
+    assert caught.value.code == "bad-call"
+
+
+def test_helpers_are_expanded_with_their_branches() -> None:
+    before = """
+    @T.inline
+    def clamp(x, low=0):
+        y: T.int32 = x
+        if y < low:
+            y = low
+        return y
+
+    def double(x):
+        return x * 2
+    """
+    body = """
+    B[0] = clamp(n)
+    B[1] = double(clamp(double(n), low=1))
+    add = lambda a, b=1: a + b
+    B[2] = add(n)
+    def local(i):
+        B[i] = n
+    local(3)
+    for f in (double, add):
+        B[4] = f(n)
+    """
+    assert printed(body, before=before) == [
+        "y: T.int32 = n",
+        "if y < 0:",
+        "    y = 0",
+        "B[0] = y",
+        "y_1: T.int32 = n * 2",
+        "if y_1 < 1:",
+        "    y_1 = 1",
+        "B[1] = y_1 * 2",
+        "B[2] = n + 1",
+        "B[3] = n",
+        "B[4] = n * 2",
+        "B[4] = n + 1",
+    ]
+
+
+def test_an_error_in_a_helper_shows_the_call() -> None:
+    with pytest.raises(FrontendError) as caught:
+        parse_function(
+            HEAD
+            + """
+@T.inline
+def helper(t):
+    return t[0, 0]
+
+@T.function
+def k(A: T.Tensor((4,), "float32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    A[1] = helper(A)
+"""
+        )
+    error = caught.value
+    assert error.location is not None and error.location.line == 6
+    assert error.location.inlined_at is not None and error.location.inlined_at.line == 11
+    assert "called from" in str(error)
+
+
+def test_objects_that_hold_cells() -> None:
+    before = """
+    @T.meta_class
+    class State:
+        def __init__(self, depth):
+            self.depth = depth
+            self.stage = T.local_scalar("int32", 0)
+            self.phase: T.int32 = 1
+        def advance(self):
+            self.stage += 1
+            if self.stage == self.depth:
+                self.stage = 0
+                self.phase = self.phase ^ 1
+    """
+    body = "state = State(3)\nfor i in range(n):\n    B[state.stage] = state.phase\n    state.advance()"
+    assert printed(body, before=before) == [
+        "stage: T.int32 = 0",
+        "phase: T.int32 = 1",
+        "for i in range(n):",
+        "    B[stage] = phase",
+        "    stage = stage + 1",
+        "    if stage == 3:",
+        "        stage = 0",
+        "        phase = phase ^ 1",
+    ]
+
+
+def test_python_runs_while_a_kernel_is_read() -> None:
+    body = """
+    names = {f"{k}_{v:02}": v for k, v in zip("ab", range(2), strict=True) if v}
+    T.static_assert(names == {"b_01": 1}, "wrong")
+    values = [n * i for i in range(3)]
+    B[0] = sum(values[1:], start=0)
+    B[1] = T.meta_var(len(values))
+    x = T.meta_var(n + 5)
+    B[2] = x
+    if T.constexpr(len(values) == 3):
+        B[3], B[4] = values[:2]
+    """
+    assert printed(body) == [
+        "B[0] = n + n * 2",
+        "B[1] = 3",
+        "B[2] = n + 5",
+        "B[3] = 0",
+        "B[4] = n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("def k(«A»):\n    pass", "missing-annotation"),
+        ("def k(A: «3»):\n    pass", "bad-annotation"),
+        ("def k(*«args»):\n    pass", "bad-annotation"),
+        ("«def» k(n: T.int32):\n    x = n + 1", "no-entry"),
+        ("def k(«n: T.constexpr»):\n    pass", "bad-annotation"),
+    ],
+)
+def test_functions_that_are_no_kernels(text: str, code: str) -> None:
+    refused("@T.function\n" + text, code, whole=True)
+
+
+@pytest.mark.parametrize(
+    ("launch", "code"),
+    [
+        ("grid=1, block=«(64, 32)»", "launch-shape"),
+        ("grid=1, block=«0»", "launch-shape"),
+        ("grid=«(1, 1, 1, 1)», block=32", "launch-shape"),
+        ("grid=3, block=32, cluster=«2»", "launch-shape"),
+        ("grid=1, block=32, preferred_shared_memory_carveout=«101»", "launch-shape"),
+    ],
+)
+def test_launches_that_cannot_be(launch: str, code: str) -> None:
+    text = f"""
+    @T.function
+    def k(n: T.int32):
+        T.device_entry(launch=T.cuda.LaunchConfig({launch}))
+    """
+    refused(text, code, whole=True)
+
+
+def test_calls_with_wrong_arguments() -> None:
+    refused("«T.device_entry()»", "bad-call")
+    refused("s = «T.alloc_shared()»", "bad-call")
+    refused("s = «T.alloc_shared((4,), colour=3)»", "bad-call")
+    refused("x = T.«foo»(1)", "unknown-name")
+    refused("x = T.cuda.«foo»(1)", "unknown-name")
+    refused("T.cuda.tile.«foo»(1)", "unknown-name")
+
+
+def test_allocations_are_constant_and_well_formed() -> None:
+    refused("s = «T.alloc_shared((n,), 'float32')»", "not-constant")
+    refused("s = «T.alloc_shared((4,), 'float33')»", "unknown-name")
+    refused("s = T.alloc_shared((4,), 'float32', align=«3»)", "bad-annotation")
+    refused("s = T.alloc_shared((4,), 'float32', layout=«TileLayout(S[8:1])»)", "bad-layout")
+    refused("s = T.alloc_tensor((4,), 'float32', scope=«'global'»)", "bad-call")
+
+
+def test_text_without_a_source_is_refused() -> None:
+    namespace: dict[str, object] = {"T": T}
+    with pytest.raises(FrontendError) as caught:
+        exec("@T.function\ndef k(n: T.int32):\n    pass\n", namespace)
+    assert caught.value.code == "no-source"
+
+
+def test_a_kernel_is_not_called_before_it_is_compiled() -> None:
+    with pytest.raises(FrontendError) as caught:
+        in_this_file(1, 2)
+    assert caught.value.code == "bad-call"
+
+
+def test_the_dialect_lists_its_names() -> None:
+    assert {"float32", "Tensor", "ptx", "cuda", "device_entry", "unroll"} <= set(T.__all__)
+    assert all(hasattr(T, name) for name in T.__all__)
+    with pytest.raises(AttributeError, match="alloc_shared"):
+        T.aloc_shared  # noqa: B018
+
+
+def test_functions_of_the_dialect_outside_a_kernel() -> None:
+    with pytest.raises(FrontendError) as caught:
+        T.cuda.cta_sync()
+    assert caught.value.code == "bad-call"

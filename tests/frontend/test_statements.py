@@ -1,0 +1,210 @@
+"""Loops, branches, stores and what has no meaning in a kernel."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import printed, refused
+
+
+def test_loops_of_every_kind() -> None:
+    body = """
+    for i in range(2, n, 3):
+        B[i] = 0
+    for i in T.serial(4, unroll=True):
+        B[i] = 1
+    for i in T.unroll(1, 4):
+        B[i] = 2
+    for i in T.vectorized(4):
+        B[i] = 3
+    for i in T.parallel(n, dtype="uint32"):
+        B[i] = 4
+    """
+    assert printed(body) == [
+        "for i in T.serial(2, n, step=3):",
+        "    B[i] = 0",
+        "for i_1 in T.unroll(4):",
+        "    B[i_1] = 1",
+        "for i_2 in T.unroll(1, 4):",
+        "    B[i_2] = 2",
+        "for i_3 in T.vectorized(4):",
+        "    B[i_3] = 3",
+        'for i_4 in T.parallel(T.cast(n, "uint32"), dtype="uint32"):',
+        "    B[i_4] = 4",
+    ]
+
+
+def test_a_grid_is_loops_in_loops() -> None:
+    assert printed("for i, j in T.grid(4, n):\n    A[i, j] = 0") == [
+        "for i in range(4):",
+        "    for j in range(n):",
+        "        A[i, j] = T.float32(0.0)",
+    ]
+
+
+def test_a_loop_over_python_data_runs_now() -> None:
+    body = "for i, name in enumerate(['a', 'b']):\n    if name == 'b':\n        B[i] = i"
+    assert printed(body) == ["B[1] = 1"]
+
+
+def test_break_and_continue_of_a_loop_that_runs_now() -> None:
+    body = """
+    for i in [0, 1, 2, 3]:
+        if i == 1:
+            continue
+        if i == 3:
+            break
+        B[i] = i
+    """
+    assert printed(body) == ["B[0] = 0", "B[2] = 2"]
+
+
+def test_while_in_the_kernel_and_now() -> None:
+    body = """
+    x: T.int32 = n
+    while x > 1:
+        x = x // 2
+        if x == 5:
+            continue
+        break
+    while True:
+        return
+    k = 4
+    while k > 3:
+        k -= 1
+    B[0] = k
+    """
+    assert printed(body) == [
+        "x: T.int32 = n",
+        "while x > 1:",
+        "    x = x // 2",
+        "    if x == 5:",
+        "        continue",
+        "    break",
+        "while True:",
+        "    return",
+        "B[0] = 3",
+    ]
+
+
+def test_branches_in_the_kernel_and_now() -> None:
+    body = """
+    if n > 1 and not (n == 3 or B[0] < n < 9):
+        B[0] = 1
+    elif n:
+        B[0] = 2
+    else:
+        pass
+    if len("ab") == 2:
+        B[1] = 1
+    else:
+        nonsense()
+    """
+    assert printed(body) == [
+        "if n > 1 and not (n == 3 or B[0] < n and n < 9):",
+        "    B[0] = 1",
+        "elif n != 0:",
+        "    B[0] = 2",
+        "B[1] = 1",
+    ]
+
+
+def test_a_choice_is_a_selection_or_is_made_now() -> None:
+    body = "B[0] = 1 if n > 2 else n\nB[1] = 2 if True else nonsense"
+    assert printed(body) == ["B[0] = T.select(n > 2, 1, n)", "B[1] = 2"]
+
+
+def test_stores_convert_to_the_element_type() -> None:
+    assert printed(
+        "A[n, 0] = n\nB[0] = 2.0 * n",
+        "A: T.Tensor((4, 4), 'float16'), B: T.Tensor((4,), 'int32'), n: T.int32",
+    ) == [
+        'A[n, 0] = T.cast(n, "float16")',
+        'B[0] = T.cast(T.float32(2.0) * T.cast(n, "float32"), "int32")',
+    ]
+
+
+def test_assertions_in_the_kernel_and_now() -> None:
+    assert printed('assert n > 0, "positive"\nassert n < 9\nassert 1 < 2') == [
+        'assert n > 0, "positive"',
+        'assert n < 9, "n < 9"',
+    ]
+    refused('«assert 1 > 2, "no"»', "static-assertion")
+
+
+def test_what_follows_the_end_of_a_block_is_not_read() -> None:
+    assert printed("if n > 1:\n    return\n    B[0] = 1\nB[1] = 2") == [
+        "if n > 1:",
+        "    return",
+        "B[1] = 2",
+    ]
+
+
+def test_an_operand_is_read_before_what_a_later_one_does() -> None:
+    body = """
+    x: T.int32 = 0
+    @T.inline
+    def step():
+        x_ = T.cuda.atomic_add(B.ptr_to([0]), 1)
+        return x_
+    B[1] = B[0] + step()
+    """
+    assert printed(body)[1:] == [
+        "value = B[0]",
+        "x_: T.int32",
+        'T.ptx["atom.global.add.s32"](x_, B.ptr_to([0]), 1)',
+        "B[1] = value + x_",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "word"),
+    [
+        ("«try:\n    pass\nexcept E:\n    pass»", "try"),
+        ("«with open('x') as f:\n    pass»", "with"),
+        ("for i in range(3):\n    pass\nelse:\n    «pass»", "else"),
+        ("while n > 3:\n    pass\nelse:\n    «pass»", "else"),
+        ("B[0] = («y := n»)", ":="),
+        ("«yield»", "yield"),
+        ("«del n»", "del"),
+        ("«global q»", "global"),
+        ("«class C:\n    pass»", "class"),
+        ("«import os»", "import"),
+        ("«raise ValueError»", "raise"),
+        ("«match n:\n    case _:\n        pass»", "match"),
+        ("for i, j in T.grid(2, 2):\n    «break»", "several loops"),
+        ("for i in [1, 2]:\n    if n > i:\n        «break»", "condition of the kernel"),
+        ("«return 1»", "return"),
+    ],
+)
+def test_statements_without_a_meaning(statement: str, word: str) -> None:
+    error = refused(statement, "unsupported-statement")
+    assert word in error.message
+
+
+def test_conditions_cannot_issue_anything() -> None:
+    error = refused("B[0] = 1 if n > 2 else «T.cuda.elect_sync()»", "unsupported-expression")
+    assert "if" in (error.hint or "")
+    refused("while «T.cuda.elect_sync()»:\n    pass", "unsupported-expression")
+
+
+def test_indices_are_checked() -> None:
+    refused("B[0] = «A[0]»", "bad-index")
+    refused("B[0] = «A[0, 1, 2]»", "bad-index")
+    refused("B[0] = «A[0, 32]»", "bad-index")
+    refused("«A[-1, 0]» = 0", "bad-index")
+    refused("B[0] = «B[A[0, 0]]»", "bad-index")
+
+
+def test_regions_are_not_assigned() -> None:
+    refused("«A[0:2, 0]» = 1", "type-mismatch")
+    refused("«A[0, 0]» = A[0:2, 0]", "type-mismatch")
+
+
+def test_python_that_fails_is_located() -> None:
+    error = refused("x = «[1, 2][5]»", "trace-error")
+    assert "IndexError" in (error.found or "")
+    refused("x = «min(n, 3)»", "not-constant")
+    refused("x = [i for i in «range(n)»]", "not-constant")
+    refused("for i in «A»:\n    pass", "unsupported-expression")
+    refused("x = «A + 1»", "type-mismatch")
+    refused("x = «n + 'a'»", "type-mismatch")
