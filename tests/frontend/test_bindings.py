@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helpers import printed, refused
+from reading import printed, refused
 
 
 def test_a_plain_binding_is_bound_anew_under_another_name() -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from helpers import printed, read_text, refused
+from reading import body_of, printed, read, read_text, refused
+
+from tilewright.base.dtypes import FLOAT32
+from tilewright.base.spaces import Space
+from tilewright.ir.statements import Instruct
+from tilewright.ir.types import PointerType
 
 
 def line(text: str) -> str:
@@ -122,9 +127,9 @@ def test_debugging() -> None:
     [
         ("T.ceildiv(n, 16)", "(n + 16 - 1) // 16"),
         ("T.ceildiv(7, 2)", "4"),
-        ("T.min(n, 3, 4)", "T.min(T.min(n, T.int32(3)), T.int32(4))"),
+        ("T.min(n, 3, 4)", "T.min(T.min(n, 3), 4)"),
         ("T.max(2, 3)", "3"),
-        ("T.truncdiv(n, 3)", "T.truncdiv(n, T.int32(3))"),
+        ("T.truncdiv(n, 3)", "T.truncdiv(n, 3)"),
         ("T.floormod(n, 3)", "n % 3"),
         ("T.shift_left(n, 3)", "n << 3"),
         ("T.popcount(n)", "T.popcount(n)"),
@@ -163,7 +168,12 @@ def test_functions_of_floats_are_printed_as_they_are_read(text: str) -> None:
 
 
 def test_limits_and_literals_of_floats() -> None:
-    body = "x: T.float32 = T.infinity('float32')\nx = T.max_value('float16')\nx = T.rsqrt(n)\nx = x ** 2"
+    body = """
+    x: T.float32 = T.infinity("float32")
+    x = T.max_value("float16")
+    x = T.rsqrt(n)
+    x = x ** 2
+    """
     assert printed(body) == [
         'x: T.float32 = T.float32("inf")',
         "x = T.float32(65504.0)",
@@ -205,3 +215,18 @@ def test_the_lowered_form_is_read_too() -> None:
         "pointer to float16 in global memory",
         "int32",
     ]
+
+
+def test_marks_and_clocks() -> None:
+    body = "x: T.float32 = T.no_contract(A[0, 0] * 2) + 1\ny = T.cuda.clock64()"
+    assert printed(body) == [
+        "x: T.float32 = T.no_contract(A[0, 0] * T.float32(2.0)) + T.float32(1.0)",
+        'y = T.special_register("clock64", "uint64")',
+    ]
+
+
+def test_a_pointer_of_known_alignment() -> None:
+    made = read("x: T.float32\nT.ptx.ld.global_.f32(x, A.ptr_to([n, 0], align=16))", check=False)
+    call = body_of(made)[-1]
+    assert isinstance(call, Instruct)
+    assert call.operands[1].type == PointerType(Space.GLOBAL, FLOAT32, 16)

@@ -1,12 +1,14 @@
 """Forms of functions, parameters and entries."""
 
+# pyright: reportInvalidTypeForm=false
 from __future__ import annotations
 
 import linecache
+from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import HEAD, body_of, printed, read_text, refused
+from reading import HEAD, body_of, printed, read_text, refused
 
 from tilewright import simt as T
 from tilewright.base.errors import FrontendError
@@ -15,6 +17,7 @@ from tilewright.frontend import KernelFunction, parse, parse_function
 from tilewright.ir.expressions import SpecialRegister
 from tilewright.ir.statements import Bind, LaunchKernel
 from tilewright.ir.types import PointerType, TensorType
+from tilewright.ir.verify import verify
 
 m = T.dynamic("m")
 
@@ -103,7 +106,9 @@ def test_launch_options_and_attributes() -> None:
     assert [str(each) for each in kernel.launch.cluster] == ["2", "1", "1"]
 
 
-def test_templates_are_specialised_once_for_the_same_constants() -> None:
+def test_templates_are_specialised_once_for_the_same_constants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     namespace: dict[str, Any] = {}
     text = (
         "from __future__ import annotations\nfrom tilewright import simt as T\n"
@@ -117,7 +122,8 @@ def fill(A: T.Tensor((SIZE,), "float32"), B: T.Tensor((4,), "int32") | None, *,
         B[0] = SIZE
 """
     )
-    linecache.cache["<template>"] = (len(text), None, text.splitlines(keepends=True), "<template>")
+    lines = text.splitlines(keepends=True)
+    monkeypatch.setitem(linecache.cache, "<template>", (len(text), None, lines, "<template>"))
     exec(compile(text, "<template>", "exec"), namespace)
     template = namespace["fill"]
     one = template.specialize(SIZE=64)
@@ -205,7 +211,12 @@ def test_objects_that_hold_cells() -> None:
                 self.stage = 0
                 self.phase = self.phase ^ 1
     """
-    body = "state = State(3)\nfor i in range(n):\n    B[state.stage] = state.phase\n    state.advance()"
+    body = """
+    state = State(3)
+    for i in range(n):
+        B[state.stage] = state.phase
+        state.advance()
+    """
     assert printed(body, before=before) == [
         "stage: T.int32 = 0",
         "phase: T.int32 = 1",
@@ -313,3 +324,43 @@ def test_functions_of_the_dialect_outside_a_kernel() -> None:
     with pytest.raises(FrontendError) as caught:
         T.cuda.cta_sync()
     assert caught.value.code == "bad-call"
+
+
+def test_a_cell_of_the_host_is_not_used_in_a_kernel() -> None:
+    text = """
+    @T.function
+    def k(n: T.int32):
+        x: T.int32 = n
+        with «T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))»:
+            T.cuda.printf("%d", x)
+    """
+    error = refused(text, "unbound-name", whole=True)
+    assert "after" in (error.hint or "")
+
+
+def test_a_parameter_has_no_default() -> None:
+    refused("@T.function\ndef k(«n: T.int32» = 3):\n    pass", "bad-annotation", whole=True)
+
+
+def test_the_seed_program(seed: Path) -> None:
+    text = (seed / "warp_matmul.py").read_text().split("import torch")[0]
+    for theirs, ours in (
+        ("tvm_tirx.script import tirx as T", "tilewright import simt as T"),
+        ("tvm_tirx.backend.cuda.axis", "tilewright.layout"),
+        ("tvm_tirx.tirx.layout", "tilewright.layout"),
+    ):
+        text = text.replace(theirs, ours)
+    made = parse_function(text)
+    verify(made.program)
+    assert parse(made.script()) == made.program
+
+
+def test_a_helper_assigns_to_a_cell_around_it() -> None:
+    body = """
+    total: T.int32 = 0
+    def add(x):
+        total += x
+    add(n)
+    add(2)
+    """
+    assert printed(body)[1:] == ["total = total + n", "total = total + 2"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import printed, refused
+from reading import printed, refused
 
 
 def test_loops_of_every_kind() -> None:
@@ -208,3 +208,29 @@ def test_python_that_fails_is_located() -> None:
     refused("for i in «A»:\n    pass", "unsupported-expression")
     refused("x = «A + 1»", "type-mismatch")
     refused("x = «n + 'a'»", "type-mismatch")
+
+
+def test_literals_fit_their_type() -> None:
+    refused("B[0] = «n + 3000000000»", "type-mismatch")
+    refused("«B[0]» = 99999999999", "type-mismatch")
+    assert printed("B[0] = n & 0xFFFFFFFF\nB[1] = T.uint32(n) + 3000000000") == [
+        "B[0] = n & -1",
+        'B[1] = T.cast(T.cast(n, "uint32") + T.uint32(3000000000), "int32")',
+    ]
+
+
+def test_a_comprehension_binds_names_of_its_own() -> None:
+    body = "x = n + 1\nfor i in range(4):\n    B[i] = x\n    B[0] = [x for x in (1, 2)][1]"
+    assert printed(body)[-1] == "    B[0] = 2"
+
+
+def test_assertions_of_helpers() -> None:
+    text = """
+    def check(x):
+        assert x > 3, "too small"
+    @T.function
+    def k(B: T.Tensor((4,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        «check(2)»
+    """
+    assert refused(text, "static-assertion", whole=True).message == "too small"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import body_of, printed, read, refused
+from reading import body_of, printed, read, refused
 
 from tilewright.ir.expressions import Permute, Relayout, Reshape, Subview
 from tilewright.ir.statements import Apply

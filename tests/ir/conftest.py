@@ -1,6 +1,6 @@
-"""Let the tests of the IR use the programs that `programs.py` builds by hand."""
+"""Let the tests of the IR use the programs and the random expressions that helpers build."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "passes")]

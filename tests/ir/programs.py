@@ -226,6 +226,7 @@ def views() -> Program:
     ldmatrix = form("ldmatrix.sync.aligned.m8n8.x4.shared.b16")
     places = tuple(load(ar, i) for i in range(4))
     pointer = AddressOf(a, (LANE, int32(0)), PointerType(Space.SHARED, FLOAT16, 2))
+    aligned = AddressOf(a, (LANE, int32(8)), PointerType(Space.SHARED, FLOAT16, 16))
     return program(
         Allocate(a),
         Allocate(ar),
@@ -236,7 +237,7 @@ def views() -> Program:
         Store(loose, (int32(1),), cast(load(sub, 3), FLOAT32)),
         Store(loose, (int32(2),), cast(load(rows, 3, LANE), FLOAT32)),
         Instruct(ldmatrix, (*places, pointer)),
-        Instruct(ldmatrix, (*places, pointer), binary("lt", LANE, 16), True),
+        Instruct(ldmatrix, (*places, aligned), binary("lt", LANE, 16), True),
         Store(out, (LANE, int32(0)), load(loose, 0)),
         params=(source, out),
         symbols=(n,),

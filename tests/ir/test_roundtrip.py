@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from integers import VARIABLES, expressions  # pyright: ignore[reportMissingImports]
 from programs import ALL, program, scalar
 
 from tilewright.frontend import parse
-from tilewright.ir.expressions import int32
+from tilewright.ir.expressions import Expr, Var, int32
 from tilewright.ir.printer import print_program
 from tilewright.ir.statements import Bind, LaunchKernel, Print, Program
 from tilewright.ir.verify import verify
@@ -48,4 +51,12 @@ def test_launch_options_and_attributes() -> None:
     )
     attributes = (("min_blocks_per_sm", 2),)
     before = replace(single, kernels=(replace(kernel, launch=launch, attributes=attributes),))
+    assert parse(print_program(before)) == before
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(expressions(), min_size=1, max_size=12))
+def test_random_expressions(exprs: list[Expr]) -> None:
+    binds = [Bind(Var(f"v{i}", each.type), each) for i, each in enumerate(exprs)]
+    before = program(*binds, params=tuple(VARIABLES.values()))
     assert parse(print_program(before)) == before

@@ -183,9 +183,6 @@ LOWERED: dict[str, Program] = {
     "is no register of the machine": program(Print("%d", (SpecialRegister("warp_id"),))),
     "applies no instruction to tiles": program(Apply(LDMATRIX, (), "warp")),
     "allocates only local arrays": program(Allocate(shared)),
-    "stores elements only of local arrays": program(
-        Store(shared, (int32(0),), constant(0, UINT32)), kernel_params=()
-    ),
     "gives no names to tensors": program(Allocate(r), Bind(replace(r, name="q"), r)),
 }
 

@@ -24,7 +24,8 @@ from tilewright.ir.expressions import (
     wrap,
 )
 from tilewright.ir.types import ScalarType
-from tilewright.passes.analysis.ranges import Fact, Ranges, congruent
+from tilewright.passes.analysis.facts import Fact, congruent
+from tilewright.passes.analysis.ranges import Ranges
 
 # Variables: their type and what is known of them.
 KNOWN: dict[str, tuple[DType, Fact]] = {

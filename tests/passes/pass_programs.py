@@ -125,7 +125,9 @@ def reinterpret(source: Expr, dtype: DType) -> Reinterpret:
     return Reinterpret(source, TensorType(shape, dtype, kind.space, None, kind.align))
 
 
-def box(source: Expr, *parts: int | Expr | tuple[int | Expr, int] | tuple[int, int, int]) -> Subview:
+def box(
+    source: Expr, *parts: int | Expr | tuple[int | Expr, int] | tuple[int, int, int]
+) -> Subview:
     """Take a part of each axis: an index, or (start, extent), or (start, extent, step)."""
     starts: list[Expr] = []
     steps: list[int] = []
@@ -176,9 +178,7 @@ def warp_matmul(a_layout: TileLayout = A_LOAD, align: int = 16) -> Program:
     ar, br = local("ar", (4,), UINT32), local("br", (2,), UINT32)
     dr = local("dr", (4,), FLOAT32)
     lane, q, p, r = scalar("lane"), scalar("q"), scalar("p"), scalar("r")
-    a_words = reshape(
-        permute(reshape(reinterpret(a, UINT32), 2, 8, 2, 4), 2, 0, 1, 3), 4, 8, 4
-    )
+    a_words = reshape(permute(reshape(reinterpret(a, UINT32), 2, 8, 2, 4), 2, 0, 1, 3), 4, 8, 4)
     b_words = permute(reshape(reinterpret(b, UINT32), 8, 2, 4), 1, 0, 2)
 
     def copy(counter: Var, count: int, to: Var, source: Var) -> For:

@@ -44,7 +44,7 @@ from tilewright.ir.expressions import (
 from tilewright.ir.printer import print_program
 from tilewright.ir.statements import Allocate, Apply, Bind, For, If, Instruct, Return, Stmt
 from tilewright.ir.visit import walk_statements
-from tilewright.layout import S, TileLayout, laneid, m, mma_shared_layout, tx, warpid
+from tilewright.layout import Axis, S, TileLayout, laneid, m, mma_shared_layout, tx, warpid
 from tilewright.passes.analysis.evaluation import Environment, evaluate
 from tilewright.passes.lower_tiles import lower_tiles
 from tilewright.passes.places import locate
@@ -85,7 +85,8 @@ def test_before_and_after() -> None:
     lane = "T.cuda.lane_id()"
     assert (
         f'T.ptx["{LDMATRIX}"](ar[0], ar[1], ar[2], ar[3], a.view("uint32").view(2, 8, 2, 4)'
-        f".permute(2, 0, 1, 3).view(4, 8, 4).ptr_to([{lane} // 8 % 4, {lane} % 8, 0]))" in text
+        f".permute(2, 0, 1, 3).view(4, 8, 4).ptr_to([{lane} // 8 % 4, {lane} % 8, 0], align=16))"
+        in text
     )
     zeros = ", ".join(["T.float32(0.0)"] * 4)
     assert (
@@ -110,7 +111,7 @@ def product_of(m_tiles: int, n_tiles: int, k_tiles: int, scalar_c: bool = False)
     b = local("b", (n_tiles * k_tiles * 2,), UINT32)
 
     def over(outer: tuple[int, int], count: int, atom: TileLayout) -> TileLayout:
-        rows, columns = outer
+        columns = outer[1]
         leading = TileLayout(S[outer : (columns * count, count)])
         return TileLayout.from_iters((*leading.shard, *atom.shard[2:]))
 
@@ -119,9 +120,7 @@ def product_of(m_tiles: int, n_tiles: int, k_tiles: int, scalar_c: bool = False)
         relayout(d, (m_tiles, n_tiles, 16, 8), d_layout),
         relayout(a, (m_tiles, k_tiles, 16, 8), over((m_tiles, k_tiles), 4, A_MMA)),
         relayout(b, (n_tiles, k_tiles, 8, 8), over((n_tiles, k_tiles), 2, B_MMA)),
-        constant(0.0, FLOAT32)
-        if scalar_c
-        else relayout(c, (m_tiles, n_tiles, 16, 8), d_layout),
+        constant(0.0, FLOAT32) if scalar_c else relayout(c, (m_tiles, n_tiles, 16, 8), d_layout),
     )
     return [*map(Allocate, (d, c, a, b)), Apply(form(MMA), operands, "warp", location=line(7))]
 
@@ -170,7 +169,7 @@ def fragment(name: str = "ar", layout: TileLayout = A_LOAD) -> Expr:
 
 
 @pytest.mark.parametrize("axis", [laneid, tx])
-def test_equivalent_axes_own_the_same(axis: object) -> None:
+def test_equivalent_axes_own_the_same(axis: Axis) -> None:
     layout = TileLayout(S[(4, 8, 4) : (1, 4 @ axis, 1 @ axis)])
     (found,) = lower([ldmatrix_into(fragment(layout=layout))])
     assert registers(found.operands[:4]) == [("ar", i) for i in range(4)]
@@ -225,7 +224,11 @@ def test_wrong_atom_is_refused() -> None:
 
 def test_repeats_must_agree() -> None:
     words = shared("words", (3, 4, 8, 4), UINT32, align=16)
-    ar = relayout(local("ar", (8,), UINT32), (2, 4, 8, 4), TileLayout(S[(2, 4, 8, 4) : (4, 1, 4 @ laneid, 1 @ laneid)]))
+    ar = relayout(
+        local("ar", (8,), UINT32),
+        (2, 4, 8, 4),
+        TileLayout(S[(2, 4, 8, 4) : (4, 1, 4 @ laneid, 1 @ laneid)]),
+    )
     error = refused([ldmatrix_into(ar, words)], "tile-shape", 5)
     assert "2" in (error.expected or "") and "3" in (error.found or "")
 
@@ -249,7 +252,9 @@ def test_a_register_tile_needs_a_layout() -> None:
 
 
 def test_an_instruction_without_a_tile_form_is_refused() -> None:
-    body: list[Stmt] = [Apply(form("movmatrix.sync.aligned.m8n8.trans.b16"), (), "warp", location=line(5))]
+    body: list[Stmt] = [
+        Apply(form("movmatrix.sync.aligned.m8n8.trans.b16"), (), "warp", location=line(5))
+    ]
     refused(body, "tile-unsupported", 5)
 
 
@@ -294,7 +299,10 @@ def sliced(start: Expr) -> Expr:
 
 def test_a_start_of_unknown_alignment_is_refused() -> None:
     error = refused(
-        [Bind(scalar("s"), SpecialRegister("ctaid.x")), ldmatrix_into(fragment(), sliced(scalar("s")))],
+        [
+            Bind(scalar("s"), SpecialRegister("ctaid.x")),
+            ldmatrix_into(fragment(), sliced(scalar("s"))),
+        ],
         "tile-alignment",
         5,
         grid=60,
@@ -409,9 +417,7 @@ def test_group_axes_must_match() -> None:
 def test_vector_loads_of_a_thread() -> None:
     r = local("r", (2, 4), FLOAT32)
     source = box(shared("s", (64,), FLOAT32, align=16), (8 * scalar("i"), 8))
-    apply = Apply(
-        form("ld.shared.v4.f32"), (r, reshape(source, 2, 4)), "thread", location=line(5)
-    )
+    apply = Apply(form("ld.shared.v4.f32"), (r, reshape(source, 2, 4)), "thread", location=line(5))
     i = scalar("i")
     found = lower([For(i, int32(0), int32(8), ONE, (apply,))])
     assert [registers(each.operands[:4]) for each in found] == [

@@ -34,12 +34,15 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
     AddressOf,
+    Binary,
     Bitcast,
+    Cast,
     Constant,
     Expr,
     Load,
     Offset,
     Read,
+    Unary,
     Var,
     as_constant,
     constant,
@@ -48,13 +51,21 @@ from tilewright.ir.expressions import (
 from tilewright.ir.printer import print_program, print_stmt
 from tilewright.ir.statements import Allocate, Assign, Declare, Instruct, Stmt, Store, Write
 from tilewright.ir.types import PointerType, ScalarType, TensorType
-from tilewright.layout import ComposeLayout, S, TileLayout, default_layout, image, laneid
+from tilewright.layout import (
+    ComposeLayout,
+    S,
+    TileLayout,
+    default_layout,
+    image,
+    laneid,
+    mma_shared_layout,
+)
 from tilewright.passes.analysis.evaluation import Environment, evaluate
 from tilewright.passes.lower_tiles import lower_tiles
 from tilewright.passes.lower_views import lower_views
 
 X = Var("x", ScalarType(FLOAT32))
-I, J = scalar("i"), scalar("j")
+ROW, COLUMN = scalar("i"), scalar("j")
 
 
 def lowered(*body: Stmt, params: tuple[Var, ...] = ()) -> list[str]:
@@ -66,7 +77,7 @@ def test_before_and_after() -> None:
     text = print_program(lower_views(lower_tiles(warp_matmul())))
     row = "((lane + 32 * q) // 16 * 16 + (lane + 32 * q) % 16) * 2"
     assert (
-        f'T.write(T.offset(a.ptr_to([0, 0]), {row}, "float16", 2), '
+        f'T.write(T.offset(a.ptr_to([0, 0], align=16), {row}, "float16", 2), '
         f'T.read(T.offset(A, {row}, "float16", 2)))' in text
     )
     assert "T.kernel_params(A=T.Ptr(" in text and ".view(" not in text
@@ -74,10 +85,10 @@ def test_before_and_after() -> None:
 
 def test_parameters_become_pointers_and_stay_tensors_of_the_host() -> None:
     a = param("A", (4, 4), FLOAT16, align=16)
-    found = lower_views(program((Store(a, (I, J), load(a, J, I)),), (a, I, J)))
-    assert found.params == (a, I, J)
+    found = lower_views(program((Store(a, (ROW, COLUMN), load(a, COLUMN, ROW)),), (a, ROW, COLUMN)))
+    assert found.params == (a, ROW, COLUMN)
     assert found.kernels[0].params[0].type == PointerType(Space.GLOBAL, FLOAT16, 16)
-    assert found.kernels[0].params[1:] == (I, J)
+    assert found.kernels[0].params[1:] == (ROW, COLUMN)
 
 
 # ---- addresses
@@ -179,17 +190,49 @@ def test_addresses_of_views_are_those_of_their_elements(chain: tuple[Expr, np.nd
 def test_wider_elements_begin_where_their_first_does() -> None:
     halves = shared("s", (4, 8), FLOAT16)
     view = reinterpret(halves, UINT32)
-    grid = dict(zip((I, J), np.indices((4, 4), sparse=True), strict=True))
+    grid = dict(zip((ROW, COLUMN), np.indices((4, 4), sparse=True), strict=True))
     expected = 16 * np.arange(4)[:, None] + 4 * np.arange(4)
-    np.testing.assert_array_equal(offset_of(view, (I, J), dict(grid)), expected)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(offset_of(view, (ROW, COLUMN), dict(grid)), expected)  # type: ignore[arg-type]
 
 
 def test_a_relayout_begins_where_its_source_does() -> None:
     source = box(shared("s", (8, 16), FLOAT16), (2, 4), (8, 8))
     view = relayout(source, (4, 2), TileLayout(S[(4, 2) : (1, 16)]))
     expected = 2 * (2 * 16 + 8 + np.arange(4)[:, None] + 16 * np.arange(2))
-    grid = dict(zip((I, J), np.indices((4, 2), sparse=True), strict=True))
-    np.testing.assert_array_equal(offset_of(view, (I, J), dict(grid)), expected)  # type: ignore[arg-type]
+    grid = dict(zip((ROW, COLUMN), np.indices((4, 2), sparse=True), strict=True))
+    np.testing.assert_array_equal(offset_of(view, (ROW, COLUMN), dict(grid)), expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layout", ["default", mma_shared_layout("float16", 3, (8, 64))])
+def test_wider_elements_may_start_at_a_multiple_of_their_width(layout: object) -> None:
+    halves = shared("s", (8, 64), FLOAT16, layout=layout)
+    view = reinterpret(box(halves, ROW, (8 * COLUMN, 8)), UINT32)
+    assert lowered(Store(view, (int32(1),), constant(0, UINT32)))
+
+
+@pytest.mark.parametrize(
+    ("narrow", "found"),
+    [
+        (permute(shared("s", (8, 4), FLOAT16), 1, 0), "elements that lie 8 bytes apart"),
+        (box(shared("s", (16,), FLOAT16), (0, 4, 2)), "elements that lie 4 bytes apart"),
+        (box(shared("s", (16,), FLOAT16), (1, 4)), "some that begin between multiples of 4 bytes"),
+        (
+            box(shared("s", (16,), FLOAT16), (ROW, 4)),
+            "some that begin between multiples of 4 bytes",
+        ),
+        (
+            shared("s", (4, 6), FLOAT16, layout=TileLayout(S[(4, 6) : (7, 1)])),
+            "some that begin between multiples of 4 bytes",
+        ),
+    ],
+)
+def test_torn_elements_are_refused(narrow: Expr, found: str) -> None:
+    view = reinterpret(narrow, UINT32)
+    at = (int32(0),) * len(kind_of(view).shape)
+    with pytest.raises(FrontendError) as caught:
+        lowered(Store(view, at, constant(0, UINT32), location=line(6)))
+    assert (caught.value.code, caught.value.location) == ("bad-view", line(6))
+    assert caught.value.found == found
 
 
 # ---- types of pointers and indices
@@ -206,33 +249,38 @@ def read_pointer(view: Expr, *indices: Expr, params: tuple[Var, ...] = ()) -> Of
 
 def test_alignment_is_what_is_declared_and_divides_the_offset() -> None:
     words = shared("s", (64,), UINT32, align=32)
-    assert read_pointer(words, 4 * I).type.align == 16
-    assert read_pointer(words, I).type.align == 4
-    assert read_pointer(words, 1024 * I).type.align == 32
+    assert read_pointer(words, 4 * ROW).type.align == 16
+    assert read_pointer(words, ROW).type.align == 4
+    assert read_pointer(words, 1024 * ROW).type.align == 32
 
 
 def test_large_tensors_are_addressed_by_64_bits() -> None:
     large = param("L", (1 << 15, 1 << 15), FLOAT32)
     small = param("S", (1 << 14, 1 << 14), FLOAT16)
-    assert read_pointer(large, I, J, params=(large, I, J)).bytes.dtype == INT64
-    assert read_pointer(small, I, J, params=(small, I, J)).bytes.dtype == INT.dtype
-    whole = evaluate(read_pointer(large, I, J, params=(large, I, J)).bytes, Environment({I: 32767, J: 5}))
+    assert read_pointer(large, ROW, COLUMN, params=(large, ROW, COLUMN)).bytes.dtype == INT64
+    assert read_pointer(small, ROW, COLUMN, params=(small, ROW, COLUMN)).bytes.dtype == INT.dtype
+    whole = evaluate(
+        read_pointer(large, ROW, COLUMN, params=(large, ROW, COLUMN)).bytes,
+        Environment({ROW: 32767, COLUMN: 5}),
+    )
     assert whole == 4 * (32767 * 32768 + 5)
 
 
 def test_symbolic_shapes_are_row_major() -> None:
     n = scalar("n")
     kind = TensorType(shape_of(n, n), FLOAT32, Space.GLOBAL)
-    pointer = read_pointer(Var("A", kind), I, J)
+    pointer = read_pointer(Var("A", kind), ROW, COLUMN)
     assert pointer.bytes.dtype == INT64
-    assert evaluate(pointer.bytes, Environment({I: 3, J: 4, n: 100_000})) == 4 * (300_000 + 4)
+    assert evaluate(pointer.bytes, Environment({ROW: 3, COLUMN: 4, n: 100_000})) == 4 * (
+        300_000 + 4
+    )
 
 
 def test_addresses_keep_the_type_that_they_were_given() -> None:
     words = shared("s", (64,), UINT32, align=32)
     pointer = PointerType(Space.SHARED, UINT32, 16)
     (stmt,) = body_of(
-        lower_views(program((Assign(Var("p", pointer), AddressOf(words, (4 * I,), pointer)),)))
+        lower_views(program((Assign(Var("p", pointer), AddressOf(words, (4 * ROW,), pointer)),)))
     )
     assert isinstance(stmt, Assign) and stmt.value.type == pointer
 
@@ -243,9 +291,9 @@ def test_addresses_keep_the_type_that_they_were_given() -> None:
 def test_local_tensors_become_arrays_of_one_axis() -> None:
     layout = TileLayout(S[(2, 3) : (1, 4)])
     tile = local("t", (2, 3), FLOAT32, layout=layout)
-    assert lowered(Allocate(tile), Store(tile, (I, J), X)) == [
-        't = T.alloc_local((10,), "float32", layout=None)\n',
-        "t[i + j * 4] = x\n",
+    assert lowered(Allocate(tile), Store(tile, (ROW, COLUMN), X)) == [
+        't = T.alloc_local((10,), "float32", layout=None, align=0)',
+        "t[i + j * 4] = x",
     ]
 
 
@@ -265,24 +313,28 @@ def bits_of(value: Expr, array: list[int], environment: Environment) -> int:
             return bits_of(value.operand, array, environment)
         case Constant():
             return int(value.value)
+        case Cast():
+            return bits_of(value.operand, array, environment) & _mask(value)
+        case Unary(op="invert"):
+            return ~bits_of(value.operand, array, environment) & _mask(value)
+        case Binary():
+            left = bits_of(value.left, array, environment)
+            right = bits_of(value.right, array, environment)
+            return BITWISE[value.op](left, right) & _mask(value)
         case _:
-            from_children = {
-                "and": int.__and__,
-                "or": int.__or__,
-                "shl": int.__lshift__,
-                "shr": int.__rshift__,
-            }
-            mask = (1 << value.dtype.bits) - 1
-            if hasattr(value, "op"):
-                if value.op == "invert":
-                    return ~bits_of(value.operand, array, environment) & mask
-                left = bits_of(value.left, array, environment)
-                right = bits_of(value.right, array, environment)
-                return from_children[value.op](left, right) & mask
-            return bits_of(value.operand, array, environment) & mask
+            raise AssertionError(value)
 
 
-@pytest.mark.parametrize(("own", "seen"), [(UINT32, UINT16), (UINT32, UINT8), (UINT8, UINT32), (UINT16, UINT64)])
+BITWISE = {"and": int.__and__, "or": int.__or__, "shl": int.__lshift__, "shr": int.__rshift__}
+
+
+def _mask(value: Expr) -> int:
+    return (1 << value.dtype.bits) - 1
+
+
+@pytest.mark.parametrize(
+    ("own", "seen"), [(UINT32, UINT16), (UINT32, UINT8), (UINT8, UINT32), (UINT16, UINT64)]
+)
 def test_local_elements_of_another_width(own: DType, seen: DType) -> None:
     count = 8
     tile = local("t", (count,), own)
@@ -296,7 +348,9 @@ def test_local_elements_of_another_width(own: DType, seen: DType) -> None:
         assert isinstance(read, Assign)
         assert bits_of(read.value, before, Environment()) == wanted[index]
         new = int(rng.integers(0, 1 << min(8 * seen.bytes, 62)))
-        written = body_of(lower_views(program((Store(view, shape_of(index), constant(new, seen)),))))
+        written = body_of(
+            lower_views(program((Store(view, shape_of(index), constant(new, seen)),)))
+        )
         after = list(before)
         for stmt in written:
             assert isinstance(stmt, Store)
@@ -309,7 +363,7 @@ def test_local_elements_of_another_width(own: DType, seen: DType) -> None:
 def test_registers_of_other_threads_are_not_indexed() -> None:
     view = relayout(local("t", (4,), UINT32), (32, 4), TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
     with pytest.raises(FrontendError) as caught:
-        lowered(Store(view, (I, J), constant(0, UINT32), location=line(8)))
+        lowered(Store(view, (ROW, COLUMN), constant(0, UINT32), location=line(8)))
     assert caught.value.code == "bad-index" and caught.value.location == line(8)
     assert 'layout="default"' in (caught.value.hint or "")
 
@@ -320,7 +374,7 @@ def test_registers_of_other_threads_are_not_indexed() -> None:
 def test_outputs_are_written_in_place_where_they_can_be() -> None:
     words = local("w", (4,), UINT32)
     target = load(reinterpret(words, FLOAT32), 2)
-    source = AddressOf(shared("s", (4,), FLOAT32), (I,), PointerType(Space.SHARED, FLOAT32, 4))
+    source = AddressOf(shared("s", (4,), FLOAT32), (ROW,), PointerType(Space.SHARED, FLOAT32, 4))
     (only,) = body_of(lower_views(program((Instruct(form("ld.shared.b32"), (target, source)),))))
     assert isinstance(only, Instruct)
     (place, _) = only.operands
@@ -330,8 +384,10 @@ def test_outputs_are_written_in_place_where_they_can_be() -> None:
 def test_other_outputs_go_through_a_cell() -> None:
     words = local("w", (4,), FLOAT16)
     target = load(reinterpret(words, UINT32), 1)
-    source = AddressOf(shared("s", (4,), FLOAT32), (I,), PointerType(Space.SHARED, FLOAT32, 4))
-    found = body_of(lower_views(program((Instruct(form("ld.shared.b32"), (target, source), location=line(3)),))))
+    source = AddressOf(shared("s", (4,), FLOAT32), (ROW,), PointerType(Space.SHARED, FLOAT32, 4))
+    found = body_of(
+        lower_views(program((Instruct(form("ld.shared.b32"), (target, source), location=line(3)),)))
+    )
     assert [type(stmt) for stmt in found] == [Declare, Instruct, Store, Store]
     declare, issued = found[:2]
     assert isinstance(declare, Declare) and isinstance(issued, Instruct)

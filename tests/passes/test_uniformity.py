@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from programs import in_kernel, load, scalar, tensor
+from programs import in_kernel, load, scalar, tensor  # pyright: ignore[reportMissingImports]
 
 from tilewright.base.dtypes import FLOAT32, UINT32, dtype
 from tilewright.base.spaces import Space

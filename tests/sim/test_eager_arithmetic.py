@@ -36,8 +36,8 @@ def rounded(exact, mantissa, lowest):
 
 @given(singles, singles, singles)
 def test_fma_rounds_once(x, y, z):
-    operands = [np.array(each, np.float32) for each in (x, y, z)]
-    found = float(arithmetic.fma(*operands, FLOAT32))
+    a, b, c = (np.array(each, np.float32) for each in (x, y, z))
+    found = float(arithmetic.fma(a, b, c, FLOAT32))
     expected = rounded(Fraction(x) * Fraction(y) + Fraction(z), 24, -126)
     assert found == expected or (np.isinf(found) and abs(expected) > 3.4e38)
 
@@ -90,8 +90,8 @@ def test_double_fma():
     ],
 )
 def test_operations(op, left, right, dtype, expected):
-    operands = [arithmetic.constant(each, dtype) for each in (left, right)]
-    found = arithmetic.binary(op, *operands, dtype)
+    a, b = (arithmetic.constant(each, dtype) for each in (left, right))
+    found = arithmetic.binary(op, a, b, dtype)
     assert found == expected
     assert np.asarray(found).dtype == dtype.numpy
 

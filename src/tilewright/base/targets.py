@@ -62,7 +62,7 @@ _CHIPS: dict[int, tuple[str, int, int, int, int, int, int]] = {
     120: ("RTX PRO 6000", 188, 99, 100, 1536, 24, 0),
     121: ("GB10", 48, 99, 100, 1536, 24, 0),
 }
-_SUFFIXES = {90: ("", "a"), **{c: ("", "a", "f") for c in (100, 103, 110, 120, 121)}}
+_SUFFIXES = {90: ("", "a"), **dict.fromkeys((100, 103, 110, 120, 121), ("", "a", "f"))}
 _ARCH = re.compile(r"sm_(\d+)([af]?)$")
 
 # The order in which a program that only asks for "cuda" is given a target without a GPU.

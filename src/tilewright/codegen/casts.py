@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from tilewright.base.dtypes import DType
 from tilewright.codegen.spelling import is_narrow, scalar_type
 
-_SHORT = {"int32": "int", "uint32": "uint", "int64": "ll", "uint64": "ull"}
 _NARROWEST_EXACT = 16  # integers of so many bits convert to float exactly
 
 
@@ -58,14 +57,17 @@ def _to_float(value: str, source: DType, target: DType) -> Conversion:
 def _to_integer(value: str, source: DType, target: DType) -> Conversion | None:
     if target.bits > 64:
         return None
-    origin = "double" if source.base == "float64" else "float"
     widened = _widened(value, source)
+    if source.base == "float64" or target.bits == 64:
+        wide = f"to_{target.name if target.bits >= 32 else 'int32'}({widened})"
+        needs: tuple[str, ...] = ("to_integer",)
+    else:
+        wide, needs = f"__float2{'uint' if target.name == 'uint32' else 'int'}_rz({widened})", ()
     if target.bits >= 32:
-        return Conversion(f"__{origin}2{_SHORT[target.name]}_rz({widened})")
+        return Conversion(wide, needs)
     low = -(1 << (target.bits - 1)) if target.kind == "int" else 0
     high = low + (1 << target.bits) - 1
-    inner = f"clamp(__{origin}2int_rz({widened}), {low}, {high})"
-    return Conversion(f"{scalar_type(target)}({inner})", ("clamp",))
+    return Conversion(f"{scalar_type(target)}(clamp({wide}, {low}, {high}))", (*needs, "clamp"))
 
 
 def _between_floats(value: str, source: DType, target: DType) -> Conversion:

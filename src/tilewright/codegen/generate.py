@@ -15,8 +15,9 @@ from tilewright.base.dtypes import DType
 from tilewright.base.targets import Target
 from tilewright.codegen.expressions import Expressions, Uses
 from tilewright.codegen.instructions import helper_name
-from tilewright.codegen.prelude import prelude, register_function, register_reader
+from tilewright.codegen.prelude import prelude
 from tilewright.codegen.read_only import read_only_pointers
+from tilewright.codegen.registers import reader, reader_text
 from tilewright.codegen.spelling import WIDTH, Names, bug
 from tilewright.codegen.statements import Helpers, Statements
 from tilewright.ir.expressions import SpecialRegister, Var, as_constant
@@ -77,11 +78,11 @@ def generate(program: Program, target: Target) -> Source:
         [
             *helpers.names,
             *(kernel.name for kernel in program.kernels),
-            *(register_reader(name) for name in _registers(program)),
+            *(reader(name) for name in _registers(program)),
         ]
     )
     written = [_kernel(kernel, target, uses, helpers, taken) for kernel in program.kernels]
-    readers = [register_function(name, bits) for name, bits in sorted(uses.registers.items())]
+    readers = [reader_text(name, bits) for name, bits in sorted(uses.registers.items())]
     shared = ["extern __shared__ __align__(1024) unsigned char shared_memory[];\n"]
     pieces = [
         f"// {program.name}, for {target}.\n",

@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import BOOL, DType, dtype
-from tilewright.codegen.prelude import (
-    PREDICATE_DECLARATION,
-    PREDICATE_IN,
-    PREDICATE_OUT,
-    PREDICATED,
-)
-from tilewright.codegen.spelling import Names, is_narrow, scalar_type
+from tilewright.codegen.spelling import Names, broken, is_narrow, scalar_type
+from tilewright.isa import conversion
 from tilewright.isa.declaration import Form, Operand, accepted_types
+from tilewright.isa.named import form as completed
+
+# A predicate operand: how it comes in and goes out, and how an instruction is guarded by it.
+_DECLARE = ".reg .pred {name};"
+_INTO_PREDICATE = completed(conversion.setp, op="ne", type="b32").text + " {name}, {value}, 0;"
+_OUT_OF_PREDICATE = completed(conversion.selp, type="b32").text + " {value}, 1, 0, {name};"
+_GUARD = "@{name} "
 
 # The C++ type of an asm operand and its constraint, by the bits and kind of the register.
 _CONSTRAINTS = {
@@ -147,7 +149,7 @@ def helper(
         condition = writer.names("condition")
         writer.parameters.append(f"bool {condition}")
         register = _predicate_register(writer, condition, writer.input("r", f"int({condition})"))
-        guard = PREDICATED.format(name=register)
+        guard = _GUARD.format(name=register)
     rendered = {
         argument.operand.name: _operand(writer, argument, preserve=preserve)
         for argument in arguments
@@ -156,15 +158,24 @@ def helper(
     lines = [*writer.prologue, instruction, *writer.epilogue]
     if len(lines) > 1:
         lines = ["{", *lines, "}"]
-    text = _function(writer, name, [writer.numbered(line) for line in lines], _volatile(form))
+    text = _function(writer, name, [writer.numbered(line) for line in lines], form)
     return Helper(name, text, frozenset(writer.needs))
 
 
-def _volatile(form: Form) -> bool:
-    """Tell whether an issue must stay where it is: it acts on more than its registers."""
+def _touches_memory(form: Form) -> bool:
+    """Tell whether the compiler must keep memory accesses on their side of an issue."""
     touches = any(operand.kind == "address" and operand.access for operand in form.operands)
+    return form.declaration.volatile or touches
+
+
+def _volatile(form: Form) -> bool:
+    """Tell whether an issue must stay where it is: it acts on more than its thread's registers.
+
+    What lanes do together may not be moved under a condition that some of them fail.
+    """
     writes = any(operand.role != "in" for operand in form.operands)
-    return form.declaration.volatile or touches or not writes
+    collective = form.declaration.lanes in ("warp", "warpgroup")
+    return _touches_memory(form) or collective or not writes
 
 
 def _operand_list(form: Form, arguments: Sequence[Argument], rendered: dict[str, str]) -> str:
@@ -258,8 +269,8 @@ def _out_of_register(writer: _Writer, value: str, kind: DType, held: str) -> str
 
 def _predicate_register(writer: _Writer, parameter: str, value: str) -> str:
     register = f"p_{parameter}"
-    writer.prologue.append(PREDICATE_DECLARATION.format(name=register))
-    writer.prologue.append(PREDICATE_IN.format(name=register, value=value))
+    writer.prologue.append(_DECLARE.format(name=register))
+    writer.prologue.append(_INTO_PREDICATE.format(name=register, value=value))
     return register
 
 
@@ -271,25 +282,25 @@ def _predicate(
         return _predicate_register(writer, parameter, mark)
     place = writer.names.fresh(f"{parameter}_bit")
     writer.before.append(f"int {place}{f' = int({parameter})' if kept else ''};")
-    writer.after.append(f"{parameter} = {spelled}({place}{' != 0' if spelled == 'bool' else ''});")
+    bit = f"{place} != 0" if spelled == "bool" else f"{spelled}({place})"
+    writer.after.append(f"{parameter} = {bit};")
     number = writer.output("r", place, kept=kept)
     if kept:
         register = _predicate_register(writer, parameter, number)
     else:
         register = f"p_{parameter}"
-        writer.prologue.append(PREDICATE_DECLARATION.format(name=register))
-    writer.epilogue.append(PREDICATE_OUT.format(name=register, value=number))
+        writer.prologue.append(_DECLARE.format(name=register))
+    writer.epilogue.append(_OUT_OF_PREDICATE.format(name=register, value=number))
     return register
 
 
-def _function(writer: _Writer, name: str, lines: Sequence[str], volatile: bool) -> str:
+def _function(writer: _Writer, name: str, lines: Sequence[str], form: Form) -> str:
     head = f"template <{', '.join(writer.templates)}>\n" if writer.templates else ""
-    keyword = "asm volatile" if volatile else "asm"
-    pieces = [f'"{line}"' for line in lines]
-    pieces = [f'"{line}\\n"' for line in lines[:-1]] + pieces[-1:]
+    keyword = "asm volatile" if _volatile(form) else "asm"
+    pieces = [*(f'"{line}\\n"' for line in lines[:-1]), f'"{lines[-1]}"']
     indent = " " * (len(keyword) + 3)
     body = [f"  {keyword}({pieces[0]}", *(f"{indent}{piece}" for piece in pieces[1:])]
-    clobbers = ['"memory"'] if volatile else []
+    clobbers = ['"memory"'] if _touches_memory(form) else []
     sections = [writer.outputs, writer.inputs, clobbers]
     while sections and not sections[-1]:
         sections.pop()
@@ -297,8 +308,8 @@ def _function(writer: _Writer, name: str, lines: Sequence[str], volatile: bool) 
     statements = [f"  {line}" for line in writer.before]
     statements += ["\n".join(body) + ");"]
     statements += [f"  {line}" for line in writer.after]
-    signature = f"__device__ __forceinline__ void {name}({', '.join(writer.parameters)})"
-    return f"{head}{signature} {{\n" + "\n".join(statements) + "\n}\n"
+    signature = broken(f"__device__ __forceinline__ void {name}({', '.join(writer.parameters)}) {{")
+    return head + "\n".join([*signature, *statements]) + "\n}\n"
 
 
 def overload_key(arguments: Sequence[Argument]) -> tuple[object, ...]:

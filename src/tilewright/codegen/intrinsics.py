@@ -66,7 +66,7 @@ _HIGH_PRODUCTS = {
     "uint64": "__umul64hi({0}, {1})",
 }
 _TESTS = {
-    "isnan": "({0} != {0})",
+    "isnan": "!({1}({0}) <= {2})",
     "isinf": "({1}({0}) == {2})",
     "isfinite": "({1}({0}) < {2})",
 }
@@ -109,18 +109,12 @@ def _integer_template(name: str, operand: DType, result: DType) -> Template | No
     if name in ("min", "max"):
         return Template(f"{scalar_type(result)}({name}({{0}}, {{1}}))")
     if name == "abs":
-        return _absolute(operand)
+        return (
+            Template("absolute({0})", ("absolute",)) if operand.kind == "int" else Template("{0}")
+        )
     if name not in _BITS or operand.bits > 64:
         return None
     return _bits(name, operand, result)
-
-
-def _absolute(operand: DType) -> Template:
-    if operand.kind == "uint":
-        return Template("{0}")
-    unsigned = "uint64_t" if operand.bits == 64 else "unsigned"
-    spelled = scalar_type(operand)
-    return Template(f"{spelled}({{0}} < 0 ? 0 - {unsigned}({{0}}) : {unsigned}({{0}}))")
 
 
 def _bits(name: str, operand: DType, result: DType) -> Template:

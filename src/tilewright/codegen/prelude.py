@@ -1,17 +1,19 @@
 """The C++ that generated kernels stand on: types and helpers, each emitted only where it is used.
 
-May import nothing. This is the only file outside `isa/` that contains PTX text: what the language
-itself needs (special registers, narrow conversions, predicates) and CUDA C++ has no builtin for
-without headers.
+May import `isa`. What it uses of CUDA C++ are builtins that NVRTC has without headers and the
+functions of libdevice; a conversion that has neither is an instruction of `isa`.
 
-    >>> [name for name in required({"bfloat16"}, 80)]
-    ['bit_cast', 'widen', 'bfloat16']
+    >>> required({"bfloat16"})
+    ('bit_cast', 'widen', 'bfloat16')
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from tilewright.isa import conversion
+from tilewright.isa.named import form
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +98,16 @@ __device__ __forceinline__ float widen(bfloat16 value) {
 }
 """
 
+_ROUND_BFLOAT16 = form(conversion.cvt, rnd="rn", type="bf16", atype="f32").text
+
 _BFLOAT16_NEW = (
     _BFLOAT16
-    + """\
-template <> __device__ __forceinline__ bfloat16 narrow<bfloat16>(float value) {
+    + f"""\
+template <> __device__ __forceinline__ bfloat16 narrow<bfloat16>(float value) {{
   uint16_t bits;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-  return bfloat16{bits};
-}
+  asm("{_ROUND_BFLOAT16} %0, %1;" : "=h"(bits) : "f"(value));
+  return bfloat16{{bits}};
+}}
 """
 )
 
@@ -266,8 +270,29 @@ template <class T> __device__ __forceinline__ T advance(T index, T step, T stop)
 }
 """
 
-_SATURATE = """\
-// To an integer of fewer than 32 bits; values beyond its range give its ends.
+_TO_INTEGER = """\
+// Towards zero, saturating; a NaN gives 0, where the hardware's conversion gives the top bit.
+#define TO_INTEGER(to, type, from, convert)                       \\
+  __device__ __forceinline__ type to(from value) {                \\
+    return value == value ? convert(value) : type(0);             \\
+  }
+TO_INTEGER(to_int64, int64_t, float, __float2ll_rz)
+TO_INTEGER(to_uint64, uint64_t, float, __float2ull_rz)
+TO_INTEGER(to_int32, int, double, __double2int_rz)
+TO_INTEGER(to_uint32, unsigned, double, __double2uint_rz)
+TO_INTEGER(to_int64, int64_t, double, __double2ll_rz)
+TO_INTEGER(to_uint64, uint64_t, double, __double2ull_rz)
+#undef TO_INTEGER
+"""
+
+_ABSOLUTE = """\
+// The smallest number has no opposite, and stays.
+template <class T> __device__ __forceinline__ T absolute(T value) {
+  return value < 0 ? T(uint64_t(0) - uint64_t(value)) : value;
+}
+"""
+
+_CLAMP = """\
 __device__ __forceinline__ int clamp(int value, int low, int high) {
   return min(max(value, low), high);
 }
@@ -342,7 +367,9 @@ SNIPPETS: dict[str, Snippet] = {
     "floor_divide": Snippet(_FLOOR_DIVIDE, ("divide",)),
     "shift": Snippet(_SHIFT),
     "advance": Snippet(_ADVANCE),
-    "clamp": Snippet(_SATURATE),
+    "to_integer": Snippet(_TO_INTEGER),
+    "absolute": Snippet(_ABSOLUTE),
+    "clamp": Snippet(_CLAMP),
     "shared_address": Snippet(_ADDRESS),
     "global_address": Snippet(_GLOBAL_ADDRESS),
     "generic_address": Snippet(_GENERIC_ADDRESS),
@@ -351,7 +378,8 @@ SNIPPETS: dict[str, Snippet] = {
 # Names of the prelude and of CUDA C++ that generated code uses: no variable may hide them.
 _TAKEN = """
     bit_cast widen narrow odd odd_float narrow_fma vector broadcast tensor_map divide modulo
-    floor_divide floor_modulo shift_left shift_right advance clamp shared_address global_address
+    floor_divide floor_modulo shift_left shift_right advance clamp absolute to_int32
+    to_uint32 to_int64 to_uint64 shared_address global_address
     generic_address shared_memory decode_small_float encode_small_float uint128_t
     int8_t uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t size_t
     threadIdx blockIdx blockDim gridDim warpSize printf min max abs llabs fabs fabsf fmin fminf
@@ -363,7 +391,7 @@ RESERVED = frozenset(_TAKEN.split()) | frozenset(
 )
 
 
-def required(used: Iterable[str], capability: int) -> tuple[str, ...]:
+def required(used: Iterable[str]) -> tuple[str, ...]:
     """List the pieces that are needed for those used, in the order of emission."""
     found: set[str] = set()
     pending = list(used)
@@ -377,57 +405,5 @@ def required(used: Iterable[str], capability: int) -> tuple[str, ...]:
 
 def prelude(used: Iterable[str], capability: int) -> str:
     """Write the prelude for a target of that capability, with the pieces used."""
-    pieces = [SNIPPETS[name].for_capability(capability) for name in required(used, capability)]
+    pieces = [SNIPPETS[name].for_capability(capability) for name in required(used)]
     return "\n".join([INTEGERS, *pieces])
-
-
-# ---------------------------------------------------------------------------- PTX of the language
-
-# A predicate operand: how it comes in, how it goes out, and how an instruction is guarded by it.
-PREDICATE_DECLARATION = ".reg .pred {name};"
-PREDICATE_IN = "setp.ne.b32 {name}, {value}, 0;"
-PREDICATE_OUT = "selp.b32 {value}, 1, 0, {name};"
-PREDICATED = "@{name} "
-
-# Special registers that CUDA C++ has names for; all are unsigned.
-BUILTIN_REGISTERS = {
-    f"{register}.{axis}": f"{builtin}.{axis}"
-    for register, builtin in (
-        ("tid", "threadIdx"),
-        ("ctaid", "blockIdx"),
-        ("ntid", "blockDim"),
-        ("nctaid", "gridDim"),
-    )
-    for axis in "xyz"
-}
-
-# Special registers that change while a thread runs, so that every read counts.
-CHANGING_REGISTERS = frozenset(
-    (
-        "clock",
-        "clock_hi",
-        "clock64",
-        "globaltimer",
-        "globaltimer_lo",
-        "globaltimer_hi",
-        "activemask",
-    )
-)
-
-
-def register_reader(name: str) -> str:
-    """Name the function that reads a special register."""
-    return "read_" + name.replace(".", "_")
-
-
-def register_function(name: str, bits: int) -> str:
-    """Write the function that reads a special register of 32 or 64 bits."""
-    kind, constraint = ("unsigned", "r") if bits == 32 else ("uint64_t", "l")
-    volatile = " volatile" if name in CHANGING_REGISTERS else ""
-    return (
-        f"__device__ __forceinline__ {kind} {register_reader(name)}() {{\n"
-        f"  {kind} value;\n"
-        f'  asm{volatile}("mov.u{bits} %0, %%{name};" : "={constraint}"(value));\n'
-        "  return value;\n"
-        "}\n"
-    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+import textwrap
 
 import numpy as np
 
@@ -54,6 +55,28 @@ _KEYWORDS = frozenset(_CPP_KEYWORDS.split())
 def bug(message: str, location: Location | None = None) -> CompilerBug:
     """Build the error for a program that no pass should have left to the backend."""
     return CompilerBug(message, code="compiler-bug", location=location)
+
+
+def broken(line: str, depth: int = 0) -> list[str]:
+    """Indent a line of C++, and break it between arguments where it is too long."""
+    pad = "  " * depth
+    if len(pad) + len(line) <= WIDTH or '"' in line:
+        return [pad + line]
+    head, bracket, arguments = line.partition("(")
+    if not bracket:
+        return [pad + line]
+    inner = f"{pad}    "
+    return [
+        f"{pad}{head}(",
+        *textwrap.wrap(
+            arguments,
+            WIDTH,
+            initial_indent=inner,
+            subsequent_indent=inner,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ),
+    ]
 
 
 class Names:

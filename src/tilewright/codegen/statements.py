@@ -7,7 +7,6 @@ May import `base`, `isa`, `ir` and `passes`.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -16,7 +15,7 @@ from tilewright.base.spaces import Space
 from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.instructions import Argument, helper, overload_key
 from tilewright.codegen.overflow import full, interval
-from tilewright.codegen.spelling import WIDTH, bug, is_narrow
+from tilewright.codegen.spelling import broken, bug, is_narrow
 from tilewright.ir.expressions import (
     Binary,
     Cast,
@@ -121,7 +120,7 @@ class Statements:
             case Assert():
                 return self._assert(stmt, depth)
             case _:
-                return wrapped(self._simple(stmt), depth)
+                return broken(self._simple(stmt), depth)
 
     def _simple(self, stmt: Stmt) -> str:
         write = self._write
@@ -182,8 +181,7 @@ class Statements:
         if len(extents) != 1 or not isinstance(extents[0], int):
             raise bug(f"the local array {var} was not flattened", stmt.location)
         spelled = self._write.spell(ScalarType(kind.dtype))
-        aligned = f"alignas({kind.align}) " if kind.align > kind.dtype.bytes else ""
-        return f"{aligned}{spelled} {self._write.names(var.name)}[{max(extents[0], 1)}];"
+        return f"{spelled} {self._write.names(var.name)}[{max(extents[0], 1)}];"
 
     # ---- control flow
 
@@ -330,21 +328,6 @@ def _register_type(operand: Operand, value: Expr) -> DType:
             return BOOL
         case _:
             return value.dtype
-
-
-def wrapped(line: str, depth: int) -> list[str]:
-    """Indent a statement, and break it after commas where it is too long."""
-    pad = "  " * depth
-    if len(pad) + len(line) <= WIDTH or '"' in line:
-        return [pad + line]
-    return textwrap.wrap(
-        line,
-        WIDTH,
-        initial_indent=pad,
-        subsequent_indent=f"{pad}    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _call(name: str, arguments: Iterable[str]) -> str:

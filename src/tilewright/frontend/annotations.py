@@ -15,7 +15,7 @@ from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, here
 from tilewright.frontend.tensors import space_named
-from tilewright.frontend.values import ScalarKind, Value, as_dtype, lift_index, wrap
+from tilewright.frontend.values import ScalarKind, Value, as_dtype, as_tuple, lift_index, wrap
 from tilewright.frontend.views import resolve_layout
 from tilewright.ir.expressions import Expr, Var, as_constant
 from tilewright.ir.types import PointerType, ScalarType, TensorType, Type
@@ -73,7 +73,7 @@ def tensor(
 
 def tensor_type(shape: Any, kind: Any, space: Space, align: int, layout: Any) -> TensorType:
     """Build the type of a tensor from what a program gives."""
-    extents = shape if isinstance(shape, tuple | list) else (shape,)
+    extents = as_tuple(shape)
     if not extents:
         raise FrontendError(
             "a tensor has at least one axis", code="bad-annotation", location=argument_place(0)

@@ -9,7 +9,7 @@ reader makes one current. Outside a kernel there is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class Builder:
     reader: Any = None
 
     @contextmanager
-    def activate(self) -> Iterator[Builder]:
+    def activate(self) -> Generator[Builder]:
         """Make this builder the one that functions of the dialect act on."""
         token = _current.set(self)
         try:
@@ -60,7 +60,7 @@ class Builder:
             _current.reset(token)
 
     @contextmanager
-    def block(self) -> Iterator[list[Stmt]]:
+    def block(self) -> Generator[list[Stmt]]:
         """Open a block: statements go into it until it is closed."""
         opened: list[Stmt] = []
         self.blocks.append(opened)

@@ -12,7 +12,7 @@ from tilewright.base.dtypes import BOOL, UINT32, DType, dtype
 from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, current, here
-from tilewright.frontend.issuing import condition, result, uint32
+from tilewright.frontend.issuing import condition, issue, result, uint32
 from tilewright.frontend.tensors import Pointer, pointer_type
 from tilewright.frontend.values import constant_int, lift, operate, wrap
 from tilewright.ir.expressions import (
@@ -158,6 +158,11 @@ def warp_reduce(value: Any, op: str, width: int = 32) -> Any:
     return wrap(_settled(name, total))
 
 
+def cta_sync() -> None:
+    """Wait for all threads of the CTA; memory accesses before it are seen after it."""
+    issue(named.CTA_SYNC, constant(0, UINT32))
+
+
 def _settled(name: str, value: Expr) -> Expr:
     if isinstance(value, Var) and not current().reads_state(value):
         return value
@@ -279,7 +284,7 @@ FUNCTIONS: dict[str, Any] = {
         each.__name__: each
         for each in (
             *(any_sync, all_sync, ballot_sync, warp_reduce, cta_reduce),
-            *(reduce_add_sync_u32, reduce_min_sync_u32, atomic_add, atomic_cas),
+            *(cta_sync, reduce_add_sync_u32, reduce_min_sync_u32, atomic_add, atomic_cas),
             *(_fixed_warp(op) for op in ("sum", "max", "min")),
             *(_fixed_cta(op) for op in ("sum", "max", "min")),
         )

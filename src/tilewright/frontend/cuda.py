@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.base.dtypes import BOOL, FLOAT32, INT32, UINT32, dtype
+from tilewright.base.dtypes import BOOL, FLOAT32, INT32, UINT32, UINT64, dtype
 from tilewright.base.errors import FrontendError
 from tilewright.frontend import collectives
 from tilewright.frontend.builder import argument_place, current, here
@@ -84,11 +84,6 @@ _IDS = {
 }
 
 # ---------------------------------------------------------------------------- synchronisation
-
-
-def cta_sync() -> None:
-    """Wait for all threads of the CTA; memory accesses before it are seen after it."""
-    issue(named.CTA_SYNC, constant(0, UINT32))
 
 
 def warp_sync(mask: Any = FULL_MASK) -> None:
@@ -189,7 +184,7 @@ def cvta_generic_to_shared(ptr: Any) -> Any:
 # ---------------------------------------------------------------------------- debugging
 
 
-def printf(format: str, *values: Any) -> None:
+def printf(format: Any, *values: Any) -> None:
     """Print as C does, once per thread; the format is known when the kernel is compiled."""
     if not isinstance(format, str):
         raise FrontendError(
@@ -220,7 +215,7 @@ MEMBERS: dict[str, Any] = {
     **{
         each.__name__: each
         for each in (
-            *(cta_sync, warp_sync, warpgroup_sync, syncthreads_and, syncthreads_or),
+            *(warp_sync, warpgroup_sync, syncthreads_and, syncthreads_or),
             *(elect_sync, thread_fence, mbarrier_wait, mbarrier_wait_acquire_cluster),
             *(nano_sleep, fdividef, ffs_u32, cvta_generic_to_shared),
             *(printf, trap_when_assert_failed, clock64),

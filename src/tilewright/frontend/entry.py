@@ -14,7 +14,7 @@ from tilewright.base.errors import FrontendError, LaunchError
 from tilewright.base.locations import Location
 from tilewright.frontend.annotations import parameter_type
 from tilewright.frontend.builder import argument_place, current, here
-from tilewright.frontend.values import lift_index
+from tilewright.frontend.values import as_tuple, lift_index
 from tilewright.ir.expressions import Expr, as_constant, cast, int32
 from tilewright.ir.statements import Launch
 from tilewright.ir.types import Type
@@ -89,7 +89,7 @@ class LaunchConfig:
 
 
 def _extents(name: str, value: Any) -> tuple[Expr, Expr, Expr]:
-    parts = tuple(value) if isinstance(value, tuple | list) else (value,)
+    parts = as_tuple(value)
     if not 1 <= len(parts) <= 3:
         raise LaunchError(
             f"the {name} of a launch has one to three extents",

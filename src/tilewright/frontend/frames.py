@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,10 +40,14 @@ class Lost:
 
 @dataclass
 class Scope:
-    """The names that one open block binds, and the outer names that a loop's turn has read."""
+    """The names that one open block binds, and the outer names that a loop's turn has read.
+
+    A comprehension has a scope of its own: what it binds is another name for Python, too.
+    """
 
     names: dict[str, Binding | Lost] = field(default_factory=dict[str, "Binding | Lost"])
     is_loop: bool = False
+    is_own: bool = False
     reads: dict[str, Location] = field(default_factory=dict[str, Location])
 
 
@@ -94,14 +98,14 @@ class Frame:
         Raises `FrontendError` (`unbound-name`) in a loop whose turn has read the name before:
         the next turn would have to read what this one binds.
         """
-        for scope in self.scopes:
+        for scope in () if self.scopes[-1].is_own else self.scopes:
             if name in scope.reads:
                 lost = Lost(binding.location, "a turn of the loop binds it anew, after this")
                 raise _lost(name, lost, scope.reads[name])
         self.scopes[-1].names[name] = binding
 
     @contextmanager
-    def scope(self, kind: str, reason: str) -> Iterator[None]:
+    def scope(self, kind: str, reason: str) -> Generator[None]:
         """Open a block of a kind; the names that it binds are lost when it ends."""
         scope = Scope(is_loop=kind in ("loop", "grid"))
         self.scopes.append(scope)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
-import sys
+import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import count
@@ -147,7 +147,8 @@ class JitTemplate:
                 expected=", ".join(sorted(wanted)) or "none",
                 found=", ".join(sorted(constants)) or "none",
             )
-        key = tuple((name, type(value), value) for name, value in sorted(constants.items()))
+        given = sorted(constants.items())
+        key = tuple((name, *_identity(value)) for name, value in given)
         if key not in self._made:
             program, types = read_function(self.function, constants, self.around)
             self._made[key] = KernelFunction(self.function, program, types)
@@ -155,6 +156,11 @@ class JitTemplate:
 
     def __repr__(self) -> str:
         return f"<kernel template {self.name}>"
+
+
+def _identity(value: Any) -> tuple[Any, Any]:
+    """Tell values apart also where they are equal, as 1 and 1.0 are."""
+    return typing.cast("Any", type(value)), value
 
 
 class InlineFunction:
@@ -175,6 +181,14 @@ class InlineFunction:
         return self if instance is None else MethodType(self, instance)
 
 
+def _locals_of_caller() -> Mapping[str, Any]:
+    """Give the names where a decorator stands: annotations may mention them, closures do not."""
+    frame = inspect.currentframe()
+    decorator = None if frame is None else frame.f_back
+    caller = None if decorator is None else decorator.f_back
+    return {} if caller is None else caller.f_locals
+
+
 def function(
     function: Callable[..., Any] | None = None,
     *,
@@ -186,7 +200,7 @@ def function(
 
     Raises `FrontendError` for what is no program of the dialect.
     """
-    around = sys._getframe(1).f_locals
+    around = _locals_of_caller()
 
     def decorate(given: Any) -> Any:
         if isinstance(given, LocalFunction | InlineFunction):
@@ -204,7 +218,7 @@ def function(
 
 def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a template of a function with `T.constexpr` parameters (a decorator)."""
-    around = dict(sys._getframe(1).f_locals)
+    around = dict(_locals_of_caller())
 
     def decorate(given: FunctionType) -> JitTemplate:
         return JitTemplate(given, around)

@@ -6,17 +6,17 @@ numbers, what Python can compute exactly is computed now.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
-import numpy as np
 
 from tilewright.base.dtypes import BOOL, FLOAT32, INT32, DType
 from tilewright.base.errors import FrontendError
 from tilewright.frontend.annotations import PointerKind
 from tilewright.frontend.builder import here
-from tilewright.frontend.values import Value, as_dtype, lift, operand, operate, wrap
+from tilewright.frontend.values import Value, as_dtype, as_tuple, lift, operand, operate, wrap
 from tilewright.ir import expressions as ir
 from tilewright.ir.expressions import Bitcast, Expr, Intrinsic
 from tilewright.ir.types import PointerType, ScalarType, Type
@@ -200,9 +200,9 @@ def cast(value: Any, dtype: Any) -> Any:
 
 def reinterpret(value: Any, ty: Any = None, *, ty_args: Any = None) -> Any:
     """Take the bits of a value as another type of the same width: an element type, or `T.Ptr`."""
-    kind = ty if ty_args is None else (ty_args[0] if isinstance(ty_args, list) else ty_args)
+    kind = ty if ty_args is None else as_tuple(ty_args)[0]
     if isinstance(value, str) and not isinstance(kind, str):
-        value, kind = kind, value
+        value, kind = kind, typing.cast("Any", value)
     target = kind.type if isinstance(kind, PointerKind) else ScalarType(as_dtype(kind))
     found = lift(value)
     have, want = _width(found.type), _width(target)
@@ -237,9 +237,8 @@ def _limits(dtype: Any) -> tuple[DType, float, float]:
     if kind.is_integer:
         top = (1 << (kind.bits - (kind.kind == "int"))) - 1
         return kind, (-top - 1 if kind.kind == "int" else 0), top
-    info = (
-        np.finfo(kind.numpy) if kind.base in ("float32", "float64") else ml_dtypes.finfo(kind.numpy)
-    )
+    # `ml_dtypes` describes its own types and NumPy's.
+    info = typing.cast("Any", ml_dtypes.finfo(kind.numpy))
     return kind, float(info.min), float(info.max)
 
 

@@ -292,9 +292,9 @@ class Call:
             standing_alone = default_dtype(value) if isinstance(value, int | float) else own
             literal = standing_alone if accepts(operand.type, standing_alone) else own
         found = self._lifted(operand, value, literal, where)
-        if operand.type == "pred" and isinstance(found.type, ScalarType):
-            if found.dtype.is_bool or found.dtype.is_integer:
-                return truth(found, where)
+        number = isinstance(found.type, ScalarType) and not found.dtype.is_float
+        if operand.type == "pred" and number:
+            return truth(found, where)
         if not isinstance(found.type, ScalarType) or not accepts(operand.type, found.dtype):
             raise self._wrong(operand, _types(operand), str(found.type), where)
         return found

@@ -24,7 +24,7 @@ from tilewright.frontend.source import Source, read_source
 from tilewright.frontend.values import wrap
 from tilewright.ir.expressions import Var
 from tilewright.ir.statements import Kernel, LaunchKernel, Program, Stmt
-from tilewright.ir.types import Type
+from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import defined, variables
 
 
@@ -179,6 +179,7 @@ class Reader(StatementReader):
         outer = {var.name: var for var in defined(tuple(host))}
         used = (opened.entry.launch, *body)
         captured = [v for part in used for v in variables(part) if v.name in outer]
+        self._check_captured(captured, opened.entry.location)
         params = opened.params
         if params is None:
             params = (*self.params, *dict.fromkeys(captured))
@@ -198,6 +199,18 @@ class Reader(StatementReader):
         )
         self.kernels.append(kernel)
         host.append(LaunchKernel(kernel.name, location=opened.entry.location))
+
+    def _check_captured(self, captured: list[Var], where: Location | None) -> None:
+        """Refuse kernels that use what lives on the host but is no plain value."""
+        for var in captured:
+            if var.name in self.builder.cells or isinstance(var.type, TensorType):
+                raise FrontendError(
+                    f"the kernel uses {var.name!r}, which is declared before it, on the host",
+                    code="unbound-name",
+                    location=where,
+                    hint="declare it after T.device_entry(…)",
+                    notes=(f"declared at {var.location.header()}",) if var.location else (),
+                )
 
     # ---- functions that are expanded
 
@@ -319,6 +332,14 @@ def _parameter_types(
         if each.arg in constants:
             continue
         where = frame.place(each)
+        default = inspect.signature(function).parameters[each.arg].default
+        if default is not inspect.Parameter.empty:
+            raise FrontendError(
+                f"the parameter {each.arg!r} of a kernel has a default",
+                code="bad-annotation",
+                location=where,
+                hint="only T.constexpr parameters of @T.jit have defaults",
+            )
         if each.annotation is None:
             raise FrontendError(
                 f"the parameter {each.arg!r} has no annotation",

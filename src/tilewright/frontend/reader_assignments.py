@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import typing
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -141,11 +142,10 @@ class AssignmentReader(ExpressionReader):
         """Make what goes into a Python container stay what it is now."""
         if isinstance(value, MetaValue):
             return value.value
-        if type(value) is list:
-            return [self.kept(each) for each in value]
-        if type(value) is tuple:
-            return tuple(self.kept(each) for each in value)
-        if type(value) is dict:
+        kind = typing.cast("Any", type(value))
+        if kind is list or kind is tuple:
+            return typing.cast("Any", kind(self.kept(each) for each in value))
+        if kind is dict:
             return {key: self.kept(each) for key, each in value.items()}
         return self.settled(value)
 
@@ -257,7 +257,7 @@ class AssignmentReader(ExpressionReader):
 
 def _element(place: Any, index: Any) -> Any:
     if isinstance(place, dict):
-        return place.get(index)
+        return typing.cast("dict[Any, Any]", place).get(index)
     return place[index] if not isinstance(index, slice) else None
 
 

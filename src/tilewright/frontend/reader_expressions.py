@@ -8,15 +8,14 @@ ordinary Python is ordinary Python.
 from __future__ import annotations
 
 import ast
-import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
 from typing import Any, NoReturn
 
 from tilewright.base.errors import FrontendError, TilewrightError
 from tilewright.base.locations import Location
 from tilewright.frontend.builder import Builder, placed
+from tilewright.frontend.failures import failed_assertion, python_failure
 from tilewright.frontend.frames import Binding, Frame, Scope
 from tilewright.frontend.tensors import CellTensor
 from tilewright.frontend.values import Cell, Scalar, Value, operand, wrap
@@ -32,19 +31,19 @@ from tilewright.ir.expressions import (
 from tilewright.ir.statements import Bind
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.BitAnd: operator.and_,
-    ast.MatMult: operator.matmul,
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+    ast.Pow: lambda a, b: a**b,
+    ast.LShift: lambda a, b: a << b,
+    ast.RShift: lambda a, b: a >> b,
+    ast.BitOr: lambda a, b: a | b,
+    ast.BitXor: lambda a, b: a ^ b,
+    ast.BitAnd: lambda a, b: a & b,
+    ast.MatMult: lambda a, b: a @ b,
 }
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
@@ -91,8 +90,10 @@ class ExpressionReader:
                 code="trace-error",
                 location=where,
             ) from error
+        except AssertionError as error:
+            raise failed_assertion(error, where) from error
         except Exception as error:
-            raise _python_failure(error, where, function, args, kw) from error
+            raise python_failure(error, where, function, args, kw) from error
 
     def binary_operator(self, kind: ast.operator) -> Callable[[Any, Any], Any]:
         """Give the function of an operator."""
@@ -291,7 +292,7 @@ class ExpressionReader:
         self, generators: Sequence[ast.comprehension], element: ast.expr
     ) -> Iterator[Any]:
         """Evaluate a comprehension as Python does, in a scope of its own."""
-        self.frame.scopes.append(Scope())
+        self.frame.scopes.append(Scope(is_own=True))
         try:
             yield from self._generate(list(generators), element)
         finally:
@@ -328,9 +329,10 @@ class ExpressionReader:
         if isinstance(value, Value):
             number = as_constant(value.expr)
             value = str(value.expr) if number is None else number
-        convert = {115: str, 114: repr, 97: ascii}.get(node.conversion, lambda given: given)
+        convert = {ord("s"): str, ord("r"): repr, ord("a"): ascii}.get(node.conversion)
+        shown = value if convert is None else convert(value)
         spec = "" if node.format_spec is None else str(self.evaluate(node.format_spec))
-        return self.perform(self.frame.place(node), format, convert(value), spec)
+        return self.perform(self.frame.place(node), format, shown, spec)
 
     # ---- truth
 
@@ -405,36 +407,3 @@ class ExpressionReader:
                 hint="write an `if` statement around what has an effect",
             )
         return value
-
-
-def _python_failure(
-    error: Exception, where: Location, function: Any, args: Any, kwargs: Any
-) -> FrontendError:
-    """Describe an exception of Python code, or a wrong call of a function of the dialect."""
-    if function is getattr and isinstance(args[0], ModuleType):
-        return FrontendError(str(error), code="unknown-name", location=where)
-    ours = (getattr(function, "__module__", None) or "").startswith("tilewright.")
-    if ours and isinstance(error, TypeError) and not _accepts(function, args, kwargs):
-        return FrontendError(
-            f"{getattr(function, '__name__', 'this')}() is called with wrong arguments",
-            code="bad-call",
-            location=where,
-            expected=f"{getattr(function, '__name__', '')}{inspect.signature(function)}",
-            found=str(error),
-        )
-    return FrontendError(
-        "Python code that runs while the kernel is read has failed",
-        code="trace-error",
-        location=where,
-        found=f"{type(error).__name__}: {error}",
-    )
-
-
-def _accepts(function: Any, args: Any, kwargs: Any) -> bool:
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    except ValueError:
-        return True
-    return True

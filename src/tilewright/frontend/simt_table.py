@@ -40,7 +40,7 @@ def _is_constant(value: Any) -> bool:
     return isinstance(value, Value) and isinstance(value.expr, Constant)
 
 
-def optional(kind: Any) -> annotations.Optional:
+def optional(kind: Any) -> Any:
     """Describe a parameter that may be specialised away."""
     return annotations.Optional(kind)
 

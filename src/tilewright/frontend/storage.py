@@ -12,7 +12,16 @@ from tilewright.base.spaces import Space
 from tilewright.frontend.annotations import TensorKind, tensor_type
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.tensors import CellTensor, Pointer, Tensor, space_named
-from tilewright.frontend.values import Cell, Value, as_dtype, lift, lift_index, not_constant, wrap
+from tilewright.frontend.values import (
+    Cell,
+    Value,
+    as_dtype,
+    as_tuple,
+    lift,
+    lift_index,
+    not_constant,
+    wrap,
+)
 from tilewright.ir.expressions import (
     AddressOf,
     Load,
@@ -33,7 +42,7 @@ DEFAULT_ALIGNMENT = 64
 
 def _allocate(shape: Any, kind: Any, space: Space, align: int, layout: Any) -> TensorType:
     alignment = DEFAULT_ALIGNMENT if align == -1 else align
-    for extent in map(lift_index, shape if isinstance(shape, tuple | list) else (shape,)):
+    for extent in map(lift_index, as_tuple(shape)):
         if as_constant(extent) is None:
             raise not_constant("the shape of a buffer is constant", extent)
     return tensor_type(shape, kind, space, alignment, layout)
@@ -72,7 +81,7 @@ def alloc_tensor(
 
 
 def _tensor_argument(ty_args: Any) -> TensorType:
-    kinds = ty_args if isinstance(ty_args, list | tuple) else [ty_args]
+    kinds = as_tuple(ty_args)
     if len(kinds) != 1 or not isinstance(kinds[0], TensorKind):
         raise FrontendError(
             "ty_args is one T.Tensor(…)", code="bad-call", location=argument_place("ty_args")

@@ -7,6 +7,7 @@ May import `base`, `ir` and `frontend.values`, `frontend.views`, `frontend.build
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,15 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.frontend import views
 from tilewright.frontend.builder import current, here
-from tilewright.frontend.values import Value, as_dtype, as_dtype_or_none, lift, lift_index, wrap
+from tilewright.frontend.values import (
+    Value,
+    as_dtype,
+    as_dtype_or_none,
+    as_tuple,
+    lift,
+    lift_index,
+    wrap,
+)
 from tilewright.ir.expressions import (
     AddressOf,
     Expr,
@@ -107,25 +116,23 @@ class Tensor(Value, of=TensorType):
 
     def ptr_to(self, indices: Sequence[Any], align: int | None = None) -> Value:
         """Point at an element, which is known to be aligned to that many bytes."""
-        where = tuple(indices) if isinstance(indices, list | tuple) else (indices,)
+        where = as_tuple(indices)
         return wrap(address_of(self.expr, element_indices(self, where), align))
 
     def view(self, *shape: Any, layout: Any = ...) -> Value:
         """View the storage under another shape, another layout, or as another element type."""
         if len(shape) == 1 and as_dtype_or_none(shape[0]) is not None:
             return wrap(views.reinterpret(self.expr, as_dtype(shape[0]), here()))
-        if len(shape) == 1 and isinstance(shape[0], tuple | list):
-            shape = tuple(shape[0])
-        extents = [lift_index(extent) for extent in shape] or list(self.type.shape)
+        given = as_tuple(shape[0]) if len(shape) == 1 else shape
+        extents = [lift_index(extent) for extent in given] or list(self.type.shape)
         if layout is ... or layout is None:
             return wrap(views.reshape(self.expr, extents, here()))
         return wrap(views.relayout(self.expr, extents, layout, here()))
 
     def permute(self, *axes: Any) -> Value:
         """View the axes in another order."""
-        if len(axes) == 1 and isinstance(axes[0], tuple | list):
-            axes = tuple(axes[0])
-        return wrap(views.permute(self.expr, [int(axis) for axis in axes], here()))
+        order = as_tuple(axes[0]) if len(axes) == 1 else axes
+        return wrap(views.permute(self.expr, [int(axis) for axis in order], here()))
 
     def rearrange(self, pattern: str, **sizes: int) -> Value:
         """Split, reorder and join axes as an einops pattern says."""
@@ -138,7 +145,7 @@ class Tensor(Value, of=TensorType):
         return SubviewMaker(self)
 
     def __getitem__(self, index: Any) -> Value:
-        where = index if isinstance(index, tuple) else (index,)
+        where = as_tuple(index)
         if any(isinstance(each, slice) for each in where):
             return Region(SubviewMaker(self)[where].expr)
         indices = element_indices(self, where)
@@ -146,7 +153,7 @@ class Tensor(Value, of=TensorType):
         return wrap(Load(self.expr, indices, element, location=here()))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        where = index if isinstance(index, tuple) else (index,)
+        where = as_tuple(index)
         if any(isinstance(each, slice) for each in where) or isinstance(value, Tensor):
             raise FrontendError(
                 "a region of a tensor cannot be assigned to, or assigned",
@@ -190,7 +197,7 @@ class SubviewMaker:
         self.tensor = tensor
 
     def __getitem__(self, index: Any) -> Tensor:
-        where = index if isinstance(index, tuple) else (index,)
+        where = as_tuple(index)
         shape = self.tensor.type.shape
         if len(where) > len(shape):
             raise bad_arity(self.tensor, len(where))
@@ -203,13 +210,14 @@ def _axis(index: Any, whole: Expr) -> tuple[Expr, int, Expr | None]:
     """Read an index into a start, a step, and an extent or `None` for a dropped axis."""
     if not isinstance(index, slice):
         return lift_index(index), 1, None
-    step = 1 if index.step is None else int(index.step)
+    given = typing.cast("Any", index)
+    step = 1 if given.step is None else int(given.step)
     if step < 1:
         raise FrontendError(
             "the step of a view is positive", code="bad-index", location=here(), found=str(step)
         )
-    start = int32(0) if index.start is None else lift_index(index.start)
-    stop = whole if index.stop is None else lift_index(index.stop)
+    start = int32(0) if given.start is None else lift_index(given.start)
+    stop = whole if given.stop is None else lift_index(given.stop)
     length = difference(stop, start)
     extent = binary("floordiv", binary("add", length, step - 1, here()), step, here())
     found = as_constant(extent)

@@ -12,7 +12,7 @@ from tilewright.base.errors import FrontendError, TileContractError
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.namespaces import Namespace
 from tilewright.frontend.ptx import complete
-from tilewright.frontend.values import ScalarKind, Value, lift
+from tilewright.frontend.values import ScalarKind, Value, as_tuple, lift
 from tilewright.ir.statements import Apply
 
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
@@ -62,7 +62,7 @@ def _parameter(value: Any) -> Any:
         case ScalarKind():
             return value.dtype.name
         case list() | tuple():
-            return tuple(_parameter(each) for each in value)
+            return tuple(_parameter(each) for each in as_tuple(value))
         case _:
             return value
 

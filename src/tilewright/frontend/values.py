@@ -11,6 +11,7 @@ so at once.
 from __future__ import annotations
 
 import numbers
+import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,9 +30,13 @@ from tilewright.ir.expressions import (
     as_expr,
     binary,
     cast,
+    default_dtype,
     unary,
 )
 from tilewright.ir.types import ScalarType
+
+# Operations whose literals stand for bits, not for numbers.
+_BITWISE = ("and", "or", "xor", "eq", "ne", "shl", "shr")
 
 
 class ScalarKind:
@@ -102,6 +107,13 @@ def as_dtype(value: object) -> DType:
 
 # The type of an expression: what wraps such expressions.
 _WRAPPERS: dict[type, type[Value]] = {}
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """Give the entries of a tuple or a list; anything else is one entry."""
+    if isinstance(value, tuple | list):
+        return tuple(typing.cast("list[Any]", value))
+    return (value,)
 
 
 class Value:
@@ -316,7 +328,29 @@ def lift(value: Any, literal: DType | None = None) -> Expr:
         return found
     if isinstance(found, float) and literal is not None and not literal.is_float:
         literal = None
+    check_range(found, literal or default_dtype(found))
     return as_expr(found, literal)
+
+
+def check_range(value: Operand, kind: DType, signed: bool = False) -> None:
+    """Refuse an integer literal that the bits of a type cannot hold.
+
+    Literals that stand for bits may be of either sign; `signed` ones are of the type's own.
+    """
+    if isinstance(value, Expr | bool | float) or not kind.is_integer:
+        return
+    negative = kind.kind == "int" or not signed
+    high = (1 << (kind.bits - (signed and kind.kind == "int"))) - 1
+    low = -(1 << (kind.bits - 1)) if negative else 0
+    if not low <= value <= high:
+        raise FrontendError(
+            f"the number {value} is out of the range of {kind}",
+            code="type-mismatch",
+            location=here(),
+            expected=f"{low} … {high}",
+            found=str(value),
+            hint="write its type, as in T.int64(…)",
+        )
 
 
 def lift_index(value: Any) -> Expr:
@@ -339,7 +373,11 @@ def lift_index(value: Any) -> Expr:
 
 def operate(op: str, left: Any, right: Any) -> Any:
     """Build an operation of two values at the place that is being read."""
-    return wrap(binary(op, operand(left), operand(right), here()))
+    sides = operand(left), operand(right)
+    for side, other in (sides, sides[::-1]):
+        if isinstance(other, Expr) and isinstance(other.type, ScalarType):
+            check_range(side, other.dtype, signed=op not in _BITWISE)
+    return wrap(binary(op, *sides, here()))
 
 
 def _compare(op: str, left: Any, right: Any) -> Any:

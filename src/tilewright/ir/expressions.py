@@ -16,7 +16,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.base.dtypes import BOOL, FLOAT32, INT32, DType
 from tilewright.base.errors import FrontendError
@@ -27,8 +27,13 @@ from tilewright.ir.types import PointerType, ScalarType, TensorType, Type
 class Expr:
     """A value in the IR. Nodes are frozen; operators build new ones."""
 
-    type: Type
-    location: Location | None
+    if TYPE_CHECKING:
+        # Every node has these fields; its type may be narrower.
+        @property
+        def type(self) -> Type: ...
+
+        @property
+        def location(self) -> Location | None: ...
 
     @property
     def dtype(self) -> DType:
@@ -419,9 +424,9 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "mul": operator.mul,
     "min": min,
     "max": max,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
     "eq": operator.eq,
     "ne": operator.ne,
     "lt": operator.lt,
@@ -529,7 +534,7 @@ def unary(op: str, operand: Operand, location: Location | None = None) -> Expr:
         operand = cast(operand, INT32)
     value = as_constant(operand)
     if isinstance(value, int):
-        return constant(-value if op == "neg" else ~value, operand.dtype, location)
+        return constant(-value if op == "neg" else -1 - value, operand.dtype, location)
     if isinstance(value, float) and op == "neg":
         return constant(-value, operand.dtype, location)
     return Unary(op, operand, operand.type, location=location)

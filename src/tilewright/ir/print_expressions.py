@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from tilewright.base.dtypes import INT32, UINT8, DType
 from tilewright.base.spaces import Space
@@ -153,9 +153,10 @@ class Writer:
     def _operation(self, node: Binary) -> tuple[str, int]:
         sign, binds = _OPERATORS[node.op]
         left_above = binds if binds in _NOT_ASSOCIATIVE else binds - 1
-        # Python would compute an operation of two bare literals itself.
+        # Python would compute with two bare literals itself, and turn comparisons around that
+        # begin with one.
         typed = isinstance(node.left, Constant) and (
-            isinstance(node.right, Constant) or binds in (_OR, _AND)
+            isinstance(node.right, Constant) or binds in _NOT_ASSOCIATIVE
         )
         left = self.literal(node.left) if typed else self.expr(node.left, left_above)
         return f"{left} {sign} {self.expr(node.right, binds)}", binds
@@ -181,7 +182,9 @@ class Writer:
             case Unary():
                 return f"T.{node.op}({self.literal(node.operand)})"
             case Binary():
-                return f"T.{node.op}({self.literal(node.left)}, {self.literal(node.right)})"
+                both = isinstance(node.left, Constant) and isinstance(node.right, Constant)
+                left = self.literal(node.left) if both else self.expr(node.left)
+                return f"T.{node.op}({left}, {self.expr(node.right)})"
             case Select():
                 return f"T.select({self.exprs((node.condition, node.true, node.false))})"
             case Cast():
@@ -196,7 +199,10 @@ class Writer:
             case Load():
                 return f"{node_text(self, node.tensor)}[{self.exprs(node.indices)}]"
             case AddressOf():
-                return f"{node_text(self, node.tensor)}.ptr_to([{self.exprs(node.indices)}])"
+                known = node.type.align
+                align = "" if known == node.type.dtype.bytes else f", align={known}"
+                indices = self.exprs(node.indices)
+                return f"{node_text(self, node.tensor)}.ptr_to([{indices}]{align})"
             case SharedBase():
                 return f"T.shared_base({self._pointee(node.type, SHARED_BASE_TYPE)})"
             case Offset():
@@ -305,7 +311,8 @@ class Writer:
             case str():
                 return quote(value)
             case tuple():
-                return print_tuple([self.value(each) for each in value])
+                entries = cast(tuple[Any, ...], value)
+                return print_tuple([self.value(each) for each in entries])
             case _:
                 return repr(value)
 

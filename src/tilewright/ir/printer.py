@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, cast
 
 from tilewright.base.dtypes import INT32
 from tilewright.ir.expressions import Constant, Expr, Var, int32
@@ -125,7 +125,7 @@ def _names_in(value: Any) -> Iterator[str]:
             if value.name != "m":
                 yield value.name
         case tuple():
-            for each in value:
+            for each in cast(tuple[Any, ...], value):
                 yield from _names_in(each)
         case _ if is_dataclass(value):
             if not isinstance(value, Iter | Term | LayoutSpec):

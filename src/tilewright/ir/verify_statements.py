@@ -198,12 +198,6 @@ def _local_array(stmt: Allocate) -> str | None:
     return "a lowered program allocates only local arrays of rank 1 without a layout"
 
 
-def _into_local_array(stmt: Store) -> str | None:
-    if is_local_array(stmt.tensor):
-        return None
-    return "a lowered program stores elements only of local arrays of rank 1 without a layout"
-
-
 def _binds_a_value(stmt: Bind) -> str | None:
     wrong = isinstance(stmt.var.type, TensorType)
     return "a lowered program gives no names to tensors" if wrong else None
@@ -212,6 +206,5 @@ def _binds_a_value(stmt: Bind) -> str | None:
 LOWERED_STATEMENT_RULES: tuple[Rule, ...] = (
     (Apply, _no_apply),
     (Allocate, _local_array),
-    (Store, _into_local_array),
     (Bind, _binds_a_value),
 )

@@ -127,7 +127,6 @@ def declare_plain(
 def operation(op: str) -> Step:
     """Make a step of an operation of the IR."""
 
-
     def step(m: Machine, left: Lanes, right: Lanes) -> Lanes:
         return m.binary(op, left, right)
 
@@ -136,7 +135,6 @@ def operation(op: str) -> Step:
 
 def function(name: str) -> Step:
     """Make a step of a pure function of the IR."""
-
 
     def step(m: Machine, *operands: Lanes) -> Lanes:
         return m.intrinsic(name, *operands)

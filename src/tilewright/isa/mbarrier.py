@@ -257,12 +257,11 @@ def _arrive_once(m: Machine, form: Form, where: Lanes, count: Lanes, tx: Lanes) 
 
 def _arrive(m: Machine, form: Form, where: Lanes, count: Lanes | None = None) -> Sequence[Lanes]:
     """Arrive with each active lane in turn, giving the mbarrier as it was before."""
-    none = m.constant(0, INT32)
-    each = m.each_lane(
-        lambda where, count: _arrive_once(m, form, where, count, none),
-        where,
-        uint32(m, 1) if count is None else count,
-    )
+
+    def one(where: Lanes, count: Lanes) -> Sequence[Lanes]:
+        return _arrive_once(m, form, where, count, m.constant(0, INT32))
+
+    each = m.each_lane(one, where, uint32(m, 1) if count is None else count)
     return each if form.operands[0].role == "out" else ()
 
 

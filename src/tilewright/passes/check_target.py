@@ -50,12 +50,12 @@ def choose_target(program: Program) -> Target:
 
     Raises `TargetError` (no-target) if none has.
     """
-    used = list({form: location for form, location in reversed(list(_instructions(program)))})
+    used = list({form: None for form, _ in _instructions(program)})
     for name in DEFAULT_ORDER:
         target = target_named(name)
         if all(target in form.targets for form in used):
             return target
-    notes = tuple(f"{form.text}: {form.targets}" for form in reversed(used) if _is_special(form))
+    notes = tuple(f"{form.text}: {form.targets}" for form in used if _is_special(form))
     raise TargetError(
         f"no target has every instruction of {program.name}",
         code="no-target",

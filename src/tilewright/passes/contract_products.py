@@ -69,24 +69,26 @@ def _contract(expr: Expr) -> Expr | None:
         return None
     left, right = expr.left, expr.right
     # a * b + c  ->  fma(a, b, c);  a * b - c  ->  fma(a, b, -c)
-    if _is_product(left):
+    if (product := _product(left)) is not None:
         added = right if expr.op == "add" else unary("neg", right)
-        return Intrinsic("fma", (left.left, left.right, added), expr.type)
+        return Intrinsic("fma", (product.left, product.right, added), expr.type)
     # c + a * b  ->  fma(a, b, c);  c - a * b  ->  fma(-a, b, c)
-    if _is_product(right):
-        factor = right.left if expr.op == "add" else unary("neg", right.left)
-        return Intrinsic("fma", (factor, right.right, left), expr.type)
+    if (product := _product(right)) is not None:
+        factor = product.left if expr.op == "add" else unary("neg", product.left)
+        return Intrinsic("fma", (factor, product.right, left), expr.type)
     return None
 
 
-def _is_product(expr: Expr) -> bool:
-    return isinstance(expr, Binary) and expr.op == "mul"
+def _product(expr: Expr) -> Binary | None:
+    return expr if isinstance(expr, Binary) and expr.op == "mul" else None
+
+
+def _unmarked(call: Intrinsic) -> Expr | None:
+    return call.operands[0] if call.name == NO_CONTRACT else None
 
 
 # no_contract(x)  ->  x
-no_contract_rules = (
-    (Intrinsic, lambda call: call.operands[0] if call.name == NO_CONTRACT else None),
-)
+no_contract_rules = ((Intrinsic, _unmarked),)
 
 
 class _Names:
@@ -120,7 +122,7 @@ class _Names:
     def _is_candidate(self, bind: Bind) -> bool:
         # The definition itself names the variable once.
         single = self.uses[bind.var.name] == 2
-        return single and _is_product(bind.value) and bind.var.dtype.is_float
+        return single and _product(bind.value) is not None and bind.var.dtype.is_float
 
     def _use(self, statements: list[Stmt | None], index: int, bind: Bind) -> int | None:
         """Find the statement that adds a product to something, if it can be moved there."""

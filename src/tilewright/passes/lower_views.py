@@ -53,6 +53,7 @@ from tilewright.passes.allocate_shared import alignment_of, pointer_to
 from tilewright.passes.analysis.ranges import Ranges, analyse_ranges
 from tilewright.passes.local_arrays import Element, array_of, element_of
 from tilewright.passes.places import locate, root_of, static_shape, storage_bytes, tensor_type
+from tilewright.passes.wide_views import require_whole_elements
 
 # Byte offsets in a tensor of that many bytes fit in an int32.
 _NARROW = 2**31
@@ -107,7 +108,7 @@ class _Lowering:
         """Lower a store whose indices and value are lowered."""
         kind = tensor_type(stmt.tensor)
         if kind.space is Space.LOCAL:
-            return element_of(stmt.tensor, stmt.indices, stmt.location).write(stmt.value)
+            return self.element(stmt.tensor, stmt.indices, stmt.location).write(stmt.value)
         return Write(self.element_pointer(stmt.tensor, stmt.indices, stmt.location), stmt.value)
 
     def instruct(self, stmt: Instruct) -> Block:
@@ -120,7 +121,7 @@ class _Lowering:
                 operands.append(self.node(operand))
                 continue
             place = map_children(operand, self.node)
-            direct = _direct_place(place, declared, stmt.location)
+            direct = self.direct_place(place, declared, stmt.location)
             if direct is not None:
                 operands.append(direct)
                 continue
@@ -134,6 +135,16 @@ class _Lowering:
         issued = replace(stmt, operands=tuple(operands), predicate=predicate)
         return (*before, issued, *after)
 
+    def direct_place(
+        self, place: Load, declared: Operand, location: Location | None
+    ) -> Load | None:
+        """Give the element of an array that an output can be written to as it is."""
+        if tensor_type(place.tensor).space is not Space.LOCAL:
+            return None
+        element = self.element(place.tensor, place.indices, location)
+        fits = element.fits and accepts(declared.type, element.array.dtype)
+        return element.place() if fits else None
+
     def fresh(self, name: str, kind: ScalarType) -> Var:
         """Make a variable with a name that nothing has."""
         number = next(n for n in range(1, 1 << 30) if f"{name}_{n}" not in self.names)
@@ -145,7 +156,7 @@ class _Lowering:
     def load(self, load: Load) -> Expr | None:
         """Lower a load to a read, or to an element of an array."""
         if tensor_type(load.tensor).space is Space.LOCAL:
-            read = element_of(load.tensor, load.indices, load.location).read()
+            read = self.element(load.tensor, load.indices, load.location).read()
             return None if read == load else read
         pointer = self.element_pointer(load.tensor, load.indices, load.location)
         return Read(pointer, ScalarType(load.dtype), location=load.location)
@@ -155,6 +166,11 @@ class _Lowering:
         if address == _base(root_of(address.tensor)):
             return None
         return self.pointer(address.tensor, address.indices, address.type, address.location)
+
+    def element(self, view: Expr, indices: Sequence[Expr], location: Location | None) -> Element:
+        """Find the element of an array that an index of a local tensor's view names."""
+        require_whole_elements(view, self.ranges, location)
+        return element_of(view, indices, location)
 
     def element_pointer(
         self, view: Expr, indices: Sequence[Expr], location: Location | None
@@ -187,6 +203,7 @@ class _Lowering:
             narrow = value.dtype.bits < index.bits or value.dtype.kind != "int"
             return cast(value, index) if narrow else value
 
+        require_whole_elements(view, self.ranges, location)
         place = locate(view, [as_index(each) for each in indices], as_index)
         offset: Expr = constant(0, index)
         for value, scale in place.terms:
@@ -210,12 +227,3 @@ def _base(root: Var) -> Expr:
 def _is_wide(kind: TensorType) -> bool:
     """Tell whether byte offsets in a tensor may leave the int32s."""
     return static_shape(kind.shape) is None or storage_bytes(kind) >= _NARROW
-
-
-def _direct_place(place: Load, declared: Operand, location: Location | None) -> Load | None:
-    """Give the element of an array that an output can be written to as it is."""
-    if tensor_type(place.tensor).space is not Space.LOCAL:
-        return None
-    element: Element = element_of(place.tensor, place.indices, location)
-    fits = element.fits and accepts(declared.type, element.array.dtype)
-    return element.place() if fits else None

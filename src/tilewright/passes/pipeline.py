@@ -16,6 +16,7 @@ from tilewright.ir.verify import verify
 from tilewright.passes.allocate_shared import allocate_shared
 from tilewright.passes.check_target import check_target
 from tilewright.passes.contract_products import allow_no_contraction, contract_products
+from tilewright.passes.expand_math import expand_math
 from tilewright.passes.lower_division import lower_division
 from tilewright.passes.lower_ids import lower_ids
 from tilewright.passes.lower_tiles import lower_tiles
@@ -37,6 +38,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
             contract_products(program) if options.contract else allow_no_contraction(program)
         ),
     ),
+    ("expand_math", lambda program, target, options: expand_math(program)),
     ("lower_views", lambda program, target, options: lower_views(program)),
     ("allocate_shared", lambda program, target, options: allocate_shared(program, target)),
     ("lower_ids", lambda program, target, options: lower_ids(program)),

@@ -7,7 +7,7 @@ or a start with an array of constants (`analysis.separation`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -55,18 +55,25 @@ def static_shape(shape: Sequence[Expr]) -> tuple[int, ...] | None:
     return tuple(map(int, extents)) if all(isinstance(e, int) for e in extents) else None  # type: ignore[arg-type]
 
 
+def chain(view: Expr) -> Iterator[Expr]:
+    """Yield a view, what it is taken of, and so on to the buffer."""
+    while not isinstance(view, Var):
+        assert isinstance(view, Relayout | Reshape | Permute | Subview | Reinterpret), view
+        yield view
+        view = view.source
+    yield view
+
+
 def root_of(view: Expr) -> Var:
     """Find the buffer that a view is taken of."""
-    while not isinstance(view, Var):
-        view = _source(view)
-    return view
+    *_, root = chain(view)
+    assert isinstance(root, Var)
+    return root
 
 
 def laid_out_by(view: Expr) -> TensorType:
     """Find the type whose layout places a view's elements: of a `Relayout`, or of the buffer."""
-    while not isinstance(view, Var | Relayout):
-        view = _source(view)
-    return tensor_type(view)
+    return tensor_type(next(each for each in chain(view) if isinstance(each, Relayout | Var)))
 
 
 def storage_bytes(kind: TensorType) -> int:
@@ -111,11 +118,6 @@ def locate(view: Expr, coordinates: Sequence[Any], value_of: Valued = lambda val
             raise CompilerBug(
                 f"{type(view).__name__} is no view", code="compiler-bug", location=view.location
             )
-
-
-def _source(view: Expr) -> Expr:
-    assert isinstance(view, Relayout | Reshape | Permute | Subview | Reinterpret), view
-    return view.source
 
 
 def _apply(

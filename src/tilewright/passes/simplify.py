@@ -29,8 +29,9 @@ from tilewright.ir.rewrite import keep_location, map_children
 from tilewright.ir.statements import Block, For, If, Kernel, Program, Stmt, While
 from tilewright.ir.types import ScalarType
 from tilewright.ir.visit import Node
+from tilewright.passes.analysis.facts import Fact, whole
 from tilewright.passes.analysis.linear import Linear, linear, linear_of
-from tilewright.passes.analysis.ranges import Fact, Ranges, analyse_ranges, whole
+from tilewright.passes.analysis.ranges import Ranges, analyse_ranges
 
 _SUMS = ("add", "sub", "mul", "shl")
 _QUOTIENTS = ("floordiv", "truncdiv", "shr")

@@ -60,26 +60,24 @@ class Simulator:
         shape = launch_shape(kernel, values, self.target)
         simulated = self._built[kernel.name]()
         self._check_memory(simulated, shape.grid)
-        regions = [sim.Region(m.name, m.address, m.size, m.writable) for m in memories]
-        arguments = [values[var.name] for var in (*kernel.params, *kernel.symbols)]
         simulated.launch(
-            arguments,
-            regions,
+            [values[var.name] for var in (*kernel.params, *kernel.symbols)],
+            [sim.Region(m.name, m.address, m.size, m.writable) for m in memories],
             shape.grid,
             output,
-            shape.block,
-            shape.dynamic_shared_bytes,
+            block=shape.block,
+            shared_bytes=kernel.shared_bytes + shape.dynamic_shared_bytes,
         )
 
     def _check_memory(self, simulated: sim.SimulatedKernel, grid: Extents) -> None:
-        kernel = simulated.kernel
         needed = sim.memory_needed(simulated, grid)
         limit = self.memory_limit if self.memory_limit is not None else _machine_memory() * 3 // 4
         if needed > limit:
+            launch = simulated.kernel.launch
             raise LaunchError(
-                f"a launch of {kernel.name} would take more memory than its limit",
+                f"a launch of {simulated.kernel.name} would take more memory than its limit",
                 code="launch-memory",
-                location=kernel.launch.location or kernel.location,
+                location=launch.location or simulated.kernel.location,
                 expected=f"at most {limit} bytes",
                 found=f"{needed} bytes",
                 hint="compile with memory_limit=… in bytes, or launch a smaller grid",

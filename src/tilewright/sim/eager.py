@@ -11,7 +11,7 @@ the machine is told to `hold` it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -109,7 +109,8 @@ class EagerMachine:
         """Choose lane by lane; both sides have one type."""
         dtype = arithmetic.common(true.dtype, false.dtype)
         true, false = self.cast(true, dtype), self.cast(false, dtype)
-        return self.lanes(dtype, np.where(condition.value, true.value, false.value))
+        where, left, right = map(np.asarray, (condition.value, true.value, false.value))
+        return self.lanes(dtype, np.where(where, left, right))
 
     def cast(self, value: Lanes, dtype: DType) -> Lanes:
         """Convert values as `ir.expressions.Cast` does."""
@@ -154,7 +155,7 @@ class EagerMachine:
         return self.lanes(value.dtype, self.spread(value)[np.flatnonzero(self.mask)[0]])
 
     @contextmanager
-    def only(self, lane: int) -> Iterator[None]:
+    def only(self, lane: int) -> Generator[None]:
         """Let just one lane be active for a while."""
         before = self.mask
         self.mask = np.arange(WARP) == lane

@@ -250,11 +250,15 @@ def _half_away(x: Array) -> Array:
     return np.trunc(x) + np.copysign(np.abs(x - np.trunc(x)) >= 0.5, x)
 
 
+def _inverse_root(x: Array) -> Array:
+    return 1 / np.sqrt(x)
+
+
 # Float functions, computed in double precision and rounded once more.
 _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "abs": np.abs,
     "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "rsqrt": _inverse_root,
     "floor": np.floor,
     "ceil": np.ceil,
     "trunc": np.trunc,

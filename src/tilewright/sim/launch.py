@@ -86,9 +86,7 @@ def build(kernel: Kernel, target: Target, options: Options) -> SimulatedKernel:
     frame_bytes = -(-code.frame_bytes // 64) * 64
     schedule.emit(module, code.path_words, frame_bytes)
     native = jit.compile_text(module.text(), where)
-    return SimulatedKernel(
-        kernel, target, options, module, native, code.path_words, frame_bytes
-    )
+    return SimulatedKernel(kernel, target, options, module, native, code.path_words, frame_bytes)
 
 
 def memory_needed(simulated: SimulatedKernel, grid: Grid) -> int:
@@ -366,7 +364,15 @@ class _Launch:
         cta.text.clear()
         start = context.BARRIER_START
         cta.words[start : context.CONTEXT_WORDS] = 0
-        for name in ("error", "progress", "give_up", "queue_head", "queue_tail", "idle_rounds"):
+        for name in (
+            "error",
+            "progress",
+            "give_up",
+            "generous",
+            "queue_head",
+            "queue_tail",
+            "idle_rounds",
+        ):
             cta.put(name, 0)
         cta.put("print_used", 0)
         cta.put("steps", 1)
@@ -440,5 +446,3 @@ def _word(value: int | float, dtype: DType) -> int:
         return int(value) & ((1 << 64) - 1)
     bits = np.asarray(value, dtype.numpy)
     return int(bits.view(f"u{dtype.bytes}"))
-
-

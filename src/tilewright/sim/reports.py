@@ -83,7 +83,9 @@ def deadlock(simulated: SimulatedKernel, cta: Any, grid: Grid) -> DeadlockError:
         site = simulated.module.sites[int(record[PATH["site"]])]
         first = first or site.location
         lanes = int(record[PATH["lanes"]])
-        notes.append(f"warp {warp}, {lanes_text(lanes)}: {_waits(record, site.text, cta, simulated)}")
+        notes.append(
+            f"warp {warp}, {lanes_text(lanes)}: {_waits(record, site.text, cta, simulated)}"
+        )
         if site.location is not None:
             notes[-1] += f" at {site.location.header()}"
     in_flight = cta.get("queue_tail") - cta.get("queue_head")

@@ -69,11 +69,11 @@ def evaluate(value: Expr, environment: Environment) -> Any | None:
             return _ARITHMETIC[value.op](left, right)
         case Select():
             condition = possible(value.condition, environment)
-            true = evaluate(value.true, environment)
-            false = evaluate(value.false, environment)
+            true: Any = evaluate(value.true, environment)
+            false: Any = evaluate(value.false, environment)
             if true is None or false is None or np.any(condition.true & condition.false):
                 return None
-            return np.where(condition.true, true, false)
+            return condition.true * true + condition.false * false
         case _:
             return None
 

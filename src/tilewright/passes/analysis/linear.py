@@ -1,7 +1,8 @@
 """Integer expressions as sums of multiples: `3*x + 8*(y // 4) - 2`.
 
-May import `base`, `ir` and `passes.analysis.ranges`. Collecting terms holds in wrapping arithmetic
-whatever the ranges are; what needs the sum itself (a division) must ask whether it is exact.
+May import `base`, `ir`, and `facts` and `ranges` of this folder. Collecting terms holds in
+wrapping arithmetic whatever the ranges are; what needs the sum itself (a division) must ask
+whether it is exact.
 
     >>> linear_of(x * 4 + y - x).terms
     {x: 3, y: 1}
@@ -15,9 +16,10 @@ from math import gcd
 
 from tilewright.base.dtypes import INT64, DType
 from tilewright.ir.expressions import Binary, Constant, Expr, Unary, binary, constant, wrap
-from tilewright.passes.analysis.ranges import Fact, Ranges, exactly, whole
-from tilewright.passes.analysis.ranges import add as add_facts
-from tilewright.passes.analysis.ranges import mul as mul_facts
+from tilewright.passes.analysis.facts import Fact, exactly, whole
+from tilewright.passes.analysis.facts import add as add_facts
+from tilewright.passes.analysis.facts import mul as mul_facts
+from tilewright.passes.analysis.ranges import Ranges
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
+from operator import index
 from typing import Any, ClassVar
 
 import numpy as np
@@ -118,6 +119,7 @@ def _require(constants: Any, bound: int) -> None:
 
 
 def _constant(value: Any) -> int:
-    if not isinstance(value, (int, np.integer)):
-        raise Inseparable
-    return int(value)
+    try:
+        return index(value)
+    except TypeError:
+        raise Inseparable from None

@@ -22,6 +22,7 @@ from tilewright.passes.tiles.memory import address_at, check_memory
 from tilewright.passes.tiles.registers import Coordinates, register_coordinates
 from tilewright.passes.tiles.scene import Scene
 from tilewright.passes.tiles.shapes import Operands, Tile, read_operands, refuse
+from tilewright.passes.wide_views import require_whole_elements
 
 _MODIFIERS = ("pred", "preserve_dst")
 
@@ -57,7 +58,7 @@ class _Operation:
     def _parameter(self, operand: Operand) -> list[Expr]:
         if operand.name in self.parameters:
             value = self.parameters[operand.name]
-            return list(value) if isinstance(value, tuple) else [as_expr(value)]
+            return [as_expr(value)]
         if operand.optional:
             return []
         raise refuse(
@@ -134,6 +135,7 @@ def _proven(apply: Apply, scene: Scene) -> _Operation:
     roles = {operand.name: operand for operand in apply.form.operands}
     registers: dict[str, Coordinates] = {}
     for name, tile in operands.tiles.items():
+        require_whole_elements(tile.view, scene.ranges, apply.location)
         if roles[name].kind == "address":
             check_memory(apply, tile, scene)
         else:

@@ -5,16 +5,15 @@ May import `ir`, NumPy, `passes.analysis` and `passes.places`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.ir.expressions import Expr, Permute, Reinterpret, Relayout, Reshape, Subview, Var
+from tilewright.ir.expressions import Expr, Subview
 from tilewright.passes.analysis.evaluation import Values
 from tilewright.passes.analysis.separation import Inseparable, Separated
-from tilewright.passes.places import Place, Valued, locate
+from tilewright.passes.places import Place, Valued, chain, locate
 from tilewright.passes.tiles.scene import Scene
 from tilewright.passes.tiles.shapes import Tile, region_elements
 
@@ -91,15 +90,6 @@ def _split(value: Any, shape: tuple[int, ...]) -> tuple[Separated | None, Values
     return start, np.broadcast_to(np.asarray(constants, dtype=np.int64), shape)
 
 
-def _starts(view: Expr) -> Iterator[Expr]:
-    """Yield the starts of every subview in a chain that are not constant."""
-    match view:
-        case Subview():
-            yield from view.starts
-            yield from _starts(view.source)
-        case Reshape() | Permute() | Reinterpret() | Relayout():
-            yield from _starts(view.source)
-        case Var():
-            yield from ()
-        case _:
-            raise AssertionError(view)
+def _starts(view: Expr) -> list[Expr]:
+    """List the starts of every subview in a chain."""
+    return [start for each in chain(view) if isinstance(each, Subview) for start in each.starts]

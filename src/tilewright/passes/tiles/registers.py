@@ -82,9 +82,9 @@ def _owners(tile: Tile) -> tuple[Values, Values]:
 
 def _first_elements(registers: Values) -> list[tuple[int, ...]]:
     """Find an element in each register, in the order of the registers."""
-    flat = registers.ravel()
-    _, first = np.unique(flat, return_index=True)
-    return [tuple(map(int, np.unravel_index(at, registers.shape))) for at in first]
+    first: list[int] = np.unique(registers.ravel(), return_index=True)[1].tolist()
+    coordinates: list[tuple[int, ...]] = [tuple(each) for each in np.ndindex(registers.shape)]
+    return [coordinates[at] for at in first]
 
 
 def _require_no_replica(apply: Apply, tile: Tile, written: bool) -> None:

@@ -83,7 +83,7 @@ class Scene:
         environment = self._environment(wanted)
         if environment is None:
             return None
-        found = [evaluate(start, environment) for start in wanted]
+        found: list[Any] = [evaluate(start, environment) for start in wanted]
         if any(each is None for each in found):
             return None
         table = np.stack([np.asarray(each).ravel() for each in np.broadcast_arrays(*found)])

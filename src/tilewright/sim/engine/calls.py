@@ -101,7 +101,9 @@ class Calls:
                 pointer = self._lane_pointer(f, lane)
                 at = f.op(f"getelementptr {element}, ptr %in, i64 {lane}")
                 old, new = (f.op(f"load {element}, ptr {p}") for p in (pointer, at))
-                on = f.op(f"extractelement <32 x i1> {f.unpack(f.lanes(UINT32, '%mask', 0)).value}, i32 {lane}")
+                on = f.op(
+                    f"extractelement <32 x i1> {f.unpack(f.lanes(UINT32, '%mask', 0)).value}, i32 {lane}"
+                )
                 chosen = f.op(f"select i1 {on}, {element} {new}, {element} {old}")
                 f.function.emit(f"store {element} {chosen}, ptr {pointer}")
             f.function.emit("ret void")
@@ -142,5 +144,3 @@ def _take(m: NativeMachine, out: str, index: int, kind: Kind) -> Lanes:
     element = memory_type(dtype)
     vector = f"<{width} x {element}>" if width else element
     return m.from_memory(m.op(f"load {vector}, ptr {at}, align 8"), dtype, width)
-
-

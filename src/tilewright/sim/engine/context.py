@@ -31,7 +31,8 @@ _FIELDS = (
     "progress",  # counts what other paths could notice
     "schedule",
     "random",
-    "give_up",  # waits that may give up do so while this is set
+    "give_up",  # the next wait that may give up does so
+    "generous",  # each path may give up one wait in its turn
     "queue",  # host address of the asynchronous operations in flight
     "queue_head",
     "queue_tail",

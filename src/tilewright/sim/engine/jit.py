@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import llvmlite.binding as llvm
+import llvmlite.binding
 
 from tilewright.base.errors import CompilerBug
 
+# llvmlite has no type stubs.
+llvm: Any = llvmlite.binding  # pyright: ignore[reportMissingTypeStubs]
 _lock = threading.Lock()
 
 
@@ -80,7 +82,9 @@ def compile_text(text: str, where: Machine, level: int = 1) -> Code:
             module = llvm.parse_assembly(text)
             module.verify()
         except RuntimeError as error:
-            raise CompilerBug(f"LLVM refuses the engine's code: {error}", code="compiler-bug") from error
+            raise CompilerBug(
+                f"LLVM refuses the engine's code: {error}", code="compiler-bug"
+            ) from error
         builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(level))
         passes = llvm.create_new_function_pass_manager()
         passes.add_sroa_pass()

@@ -228,9 +228,7 @@ class KernelCode:
         """Pack a condition into bits, whatever lanes are active."""
         if condition.width:
             return self.m.bits(condition)
-        return self.m.select(
-            condition, self.m.constant(_ALL, UINT32), self.m.constant(0, UINT32)
-        )
+        return self.m.select(condition, self.m.constant(_ALL, UINT32), self.m.constant(0, UINT32))
 
     # ---- statements
 
@@ -427,9 +425,7 @@ class KernelCode:
         """Make a path of some lanes, which begins at a label; this path keeps the others."""
         self._save(live)
         number, _ = self._resume(live, target)
-        self.f.emit(
-            f"call void @fork(ptr %ctx, ptr %path, i32 {lanes.value}, i64 {number})"
-        )
+        self.f.emit(f"call void @fork(ptr %ctx, ptr %path, i32 {lanes.value}, i64 {number})")
 
     def _resume(self, live: frozenset[str], target: str) -> tuple[int, str]:
         """Emit, out of line, the way back to a label: restore what is live, and jump."""
@@ -584,14 +580,12 @@ class KernelCode:
             self._plain_loop(stmt, condition, advance)
 
     def _parts(self, stmt: For | While) -> bool:
-        return self.plan.diverges(stmt) or self.plan._has_parted_exit(stmt.body, parted=False)
+        return self.plan.diverges(stmt) or self.plan.has_parted_exit(stmt.body, parted=False)
 
     def _plain_loop(
         self, stmt: For | While, condition: Callable[[], Lanes], advance: Callable[[], None]
     ) -> None:
-        head, body, latch, after = (
-            self.f.new_label(s) for s in ("head", "body", "latch", "after")
-        )
+        head, body, latch, after = (self.f.new_label(s) for s in ("head", "body", "latch", "after"))
         self.f.branch(head)
         self.f.label(head)
         self.refresh()
@@ -616,9 +610,7 @@ class KernelCode:
         start = self.active()
         self._set_cell(outer, start)
         self._set_cell(alive, start)
-        head, body, latch, after = (
-            self.f.new_label(s) for s in ("head", "body", "latch", "after")
-        )
+        head, body, latch, after = (self.f.new_label(s) for s in ("head", "body", "latch", "after"))
         self.f.branch(head)
         self.f.label(head)
         self.set_mask(self._cell(alive))
@@ -643,7 +635,9 @@ class KernelCode:
         self, stmt: For | While, condition: Callable[[], Lanes], advance: Callable[[], None]
     ) -> None:
         after = frozenset(n for n in self.plan.live[id(stmt)])
-        inside = after | self._needs((stmt,)) | {*(loop_bounds(stmt) if isinstance(stmt, For) else ())}
+        inside = (
+            after | self._needs((stmt,)) | {*(loop_bounds(stmt) if isinstance(stmt, For) else ())}
+        )
         exit_level = self._enter(self.active())
         latch_level = self.level
         self.level += 1
@@ -783,7 +777,9 @@ class KernelCode:
             need = self.m.cast(self.m.first(self.expr(named[0])), UINT32) & all_lanes
             inside = (self.active() & ~need) == 0
             self.m.require(
-                inside, "divergent-collective", "a lane that the member mask does not name executes this"
+                inside,
+                "divergent-collective",
+                "a lane that the member mask does not name executes this",
             )
         lacking = need & ~self._warp_word(context.EXITED_START) & ~self.active()
         self.f.branch_if(str((lacking == 0).value), ready, missing)
@@ -827,6 +823,8 @@ class KernelCode:
         self.m.set_word("%path", PATH["detail"], self.to_word(self.m.first(detail)))
         self._suspend(live | frozenset(kept), poll, "block", state=context.BLOCKED)
         self.f.label(ready)
+        if wait.gives_up:
+            self.m.set_field("give_up", 0)
         with self.f.when(str(holds.value)):
             self.m.bump("progress")
         return operands + state
@@ -989,5 +987,3 @@ def touches_memory(expr: Expr) -> bool:
 def _known(index: Lanes) -> int | None:
     text = str(index.value)
     return None if text.startswith("%") else int(text)
-
-

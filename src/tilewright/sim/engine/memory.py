@@ -411,9 +411,7 @@ def _generic_load(
     return [m.select(in_shared, a, b) for a, b in zip(here, there, strict=True)]
 
 
-def _generic_store(
-    m: NativeMachine, address: Lanes, values: Sequence[Lanes], lanes: int
-) -> None:
+def _generic_store(m: NativeMachine, address: Lanes, values: Sequence[Lanes], lanes: int) -> None:
     outer = m.mask
     if outer is None:
         raise CompilerBug("a generic access by one lane", code="compiler-bug")
@@ -424,5 +422,3 @@ def _generic_store(
     m.mask = outer & in_shared
     store(m, Space.SHARED, wide - context.SHARED_WINDOW, values, lanes)
     m.mask = outer
-
-

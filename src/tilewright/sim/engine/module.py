@@ -6,7 +6,7 @@ magnitude faster; LLVM checks it when it parses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,7 @@ class Function:
         return name
 
     @contextmanager
-    def when(self, condition: str) -> Iterator[None]:
+    def when(self, condition: str) -> Generator[None]:
         """Emit code that runs if a condition holds."""
         then, after = self.new_label("then"), self.new_label("after")
         self.branch_if(condition, then, after)
@@ -146,7 +146,7 @@ class Function:
         self.label(after)
 
     @contextmanager
-    def loop(self, count: str, type: str = "i64") -> Iterator[str]:
+    def loop(self, count: str, type: str = "i64") -> Generator[str]:
         """Emit a loop that counts from 0 to `count`, exclusive; yields the counter."""
         slot = self.slot(type, 8)
         head, body, after = (self.new_label(stem) for stem in ("head", "body", "after"))

@@ -103,6 +103,21 @@ class NativeMachine(Values):
             return value
         return self.pick(value, self.lowest(self.active()) & 31)
 
+    def elect(self, lanes: Lanes) -> Lanes:
+        """Choose one lane of a set: the lowest, or any of them where the schedule is random."""
+        lowest = self.lowest(lanes) & 31
+        slot = self.function.slot("i32", 4)
+        self.function.emit(f"store i32 {lowest.value}, ptr {slot}")
+        random = self.field("schedule") == context.SCHEDULES["random"]
+        with self.function.when(str(random.value)):
+            drawn = self.op("call i32 @draw(ptr %ctx)")
+            start = self.lanes(UINT32, drawn, 0) & 31
+            # The first lane of the set at or after a random one, around the warp.
+            after = (lanes >> start) << start
+            chosen = self.select(after != 0, self.lowest(after), lowest)
+            self.function.emit(f"store i32 {(chosen & 31).value}, ptr {slot}")
+        return self.lanes(UINT32, self.op(f"load i32, ptr {slot}"), 0)
+
     def last(self, value: Lanes) -> Lanes:
         """Give the value of the highest active lane, uniformly."""
         if not value.width:
@@ -146,7 +161,8 @@ class NativeMachine(Values):
         position = {each: index for index, each in enumerate(used)}
         kind = scalar_type(dtype)
         vector, width = self.concatenate([self.spread(registers[r]) for r in used], kind, WARP)
-        indices = [position[int(w)] * WARP + int(l) for w, l in zip(which, lane, strict=True)]
+        rows = np.asarray([position[int(each)] for each in which])
+        indices = _positions(rows, lane, WARP)
         return self.lanes(dtype, self.permute(vector, kind, width, indices), WARP)
 
     def shuffle(self, value: Lanes, lane: Lanes) -> Lanes:
@@ -215,7 +231,8 @@ class NativeMachine(Values):
         fewer = self.op(f"and i32 {left}, {self.op(f'sub i32 {left}, 1')}")
         self.function.emit(f"store i32 {fewer}, ptr {remaining}")
         scalars = [
-            each if slot is None
+            each
+            if slot is None
             else self.lanes(each.dtype, self.load_element(slot, each.dtype, lane.value), 0)
             for each, slot in zip(operands, slots, strict=True)
         ]
@@ -295,7 +312,7 @@ class NativeMachine(Values):
         return [
             self.lanes(
                 dtype,
-                self.permute(raw, kind, width, [int(l) * count + int(w) for w, l in zip(ws, ls, strict=True)]),
+                self.permute(raw, kind, width, _positions(ls, ws, count)),
                 WARP,
             )
             for ws, ls in zip(which, lane, strict=True)
@@ -313,12 +330,14 @@ class NativeMachine(Values):
         kind = scalar_type(registers[0].dtype)
         vector, width = self.concatenate([self.spread(each) for each in registers], kind, WARP)
         rows = [
-            self.permute(vector, kind, width, [int(w) * WARP + int(l) for w, l in zip(ws, ls, strict=True)])
+            self.permute(vector, kind, width, _positions(ws, ls, WARP))
             for ws, ls in zip(which, lane, strict=True)
         ]
         memory.store_rows(self, space, address, registers[0].dtype, which.shape[1], rows)
 
-    def copy(self, to: Space, target: Lanes, source_space: Space, source: Lanes, size: Lanes) -> None:
+    def copy(
+        self, to: Space, target: Lanes, source_space: Space, source: Lanes, size: Lanes
+    ) -> None:
         """Copy a run of bytes between memories; all operands are uniform."""
         length = self.cast(size, UINT64)
         into = memory.run_pointer(self, to, target, length, write=True)
@@ -461,6 +480,11 @@ class NativeMachine(Values):
         self.fault("trap", "the kernel trapped", lane, self.constant(0, UINT64))
 
 
+def _positions(rows: np.ndarray, columns: np.ndarray, width: int) -> list[int]:
+    """Number elements of a table, row after row."""
+    return [int(each) for each in rows * width + columns]
+
+
 def _bits(dtype: DType) -> DType:
     return DType(f"uint{dtype.bits}", "uint", dtype.bits)
 
@@ -477,5 +501,3 @@ def fragment_places(fragment: Fragment) -> list[tuple[np.ndarray, np.ndarray]]:
     column_of = np.zeros((count, WARP), np.int64)
     row_of[element, lane], column_of[element, lane] = rows, columns
     return [(row_of[index], column_of[index]) for index in range(count)]
-
-

@@ -63,16 +63,17 @@ class Plan:
         """Tell whether a loop's lanes take different turns, so that it runs under masks."""
         if self.suspends(loop):
             return False
-        return self.diverges(loop) or self._has_parted_exit(loop.body, parted=False)
+        return self.diverges(loop) or self.has_parted_exit(loop.body, parted=False)
 
-    def _has_parted_exit(self, block: Block, parted: bool) -> bool:
+    def has_parted_exit(self, block: Block, *, parted: bool = False) -> bool:
+        """Tell whether a `break` or `continue` of a loop's body is for some of its lanes."""
         for stmt in block:
             match stmt:
                 case Break() | Continue() if parted:
                     return True
                 case If():
                     inner = parted or self.diverges(stmt)
-                    if self._has_parted_exit(stmt.then + stmt.orelse, inner):
+                    if self.has_parted_exit(stmt.then + stmt.orelse, parted=inner):
                         return True
                 case _:
                     continue
@@ -124,7 +125,9 @@ class _Suspensions:
     spinning: set[int] = field(default_factory=set[int])
 
     def block(self, block: Block, around: _Around) -> bool:
-        return any([self.statement(stmt, around) for stmt in block])
+        # Every statement is looked at, not only the first that suspends.
+        found = [self.statement(stmt, around) for stmt in block]
+        return any(found)
 
     def statement(self, stmt: Stmt, around: _Around) -> bool:
         suspends = self._suspends(stmt, around)
@@ -229,7 +232,7 @@ class _Liveness:
         match stmt:
             case Bind() | Declare():
                 out = out - {stmt.var.name}
-                return out | (used_names((stmt.value,)) if stmt.value is not None else frozenset())
+                return out if stmt.value is None else out | used_names((stmt.value,))
             case If():
                 arms = self.block(stmt.then, out) | self.block(stmt.orelse, out)
                 return arms | used_names((stmt.condition,))
@@ -245,5 +248,3 @@ class _Liveness:
     def _turns(self, body: Block, out: Names) -> Names:
         around = out | self.block(body, out)
         return around | self.block(body, around)
-
-

@@ -20,6 +20,7 @@ from tilewright.sim.engine.native import NativeMachine
 def emit(module: Module, path_words: int, frame_bytes: int) -> None:
     """Emit the scheduler for a kernel whose paths and frames have these sizes."""
     _fault(module)
+    _draw(module)
     _tick(module)
     _fork(module, path_words)
     _arrive(module, path_words)
@@ -45,6 +46,15 @@ def _fault(module: Module) -> None:
     f.function.finish(
         "void", "ptr %ctx, i64 %number, i32 %site, i32 %lane, i64 %address", "noinline"
     )
+
+
+def _draw(module: Module) -> None:
+    """Draw 32 random bits: the high half of a 64-bit linear congruential generator."""
+    f = module.machine("draw")
+    state = f.field("random") * 6364136223846793005 + 1442695040888963407
+    f.set_field("random", state)
+    f.function.emit(f"ret i32 {f.cast(state >> 32, UINT32).value}")
+    f.function.finish("i32", "ptr %ctx", "noinline")
 
 
 def _tick(module: Module) -> None:
@@ -336,10 +346,8 @@ def _land_needed(module: Module, path_words: int) -> None:
 
 
 def random_bits(f: NativeMachine) -> Lanes:
-    """Draw 32 random bits from the CTA's generator (a 64-bit linear congruential one)."""
-    state = f.field("random") * 6364136223846793005 + 1442695040888963407
-    f.set_field("random", state)
-    return f.cast(state >> 32, UINT32)
+    """Draw 32 random bits from the CTA's generator."""
+    return f.lanes(UINT32, f.op("call i32 @draw(ptr %ctx)"), 0)
 
 
 def _run(module: Module, path_words: int, frame_bytes: int) -> None:
@@ -365,8 +373,10 @@ def _run(module: Module, path_words: int, frame_bytes: int) -> None:
             f.function.emit(f"store i1 true, ptr {skipped}")
         with f.function.when(str((runs & ~chance).value)):
             f.set_field("warp", warp)
+            f.set_field("give_up", f.field("generous"))
             with f.function.when(str(random.value)):
-                f.set_field("give_up", f.cast((random_bits(f) & 7) == 0, UINT64))
+                chosen = f.cast((random_bits(f) & 7) == 0, UINT64)
+                f.set_field("give_up", f.field("generous") | chosen)
             offset = (warp * frame_bytes).value
             frame = f.op(f"getelementptr i8, ptr {f.pointer('frames')}, i64 {offset}")
             narrow = f.cast(warp, UINT32)
@@ -386,7 +396,7 @@ def _run(module: Module, path_words: int, frame_bytes: int) -> None:
     f.function.branch_if(str(moved.value), on, stuck)
     f.function.label(on)
     f.set_field("idle_rounds", 0)
-    f.set_field("give_up", 0)
+    f.set_field("generous", 0)
     f.function.branch(again)
     f.function.label(stuck)
     _unstick(f, again)
@@ -398,7 +408,8 @@ def _look(f: NativeMachine) -> None:
     left = f.field("steps") - 1
     f.set_field("steps", left)
     with f.function.when(str((left == 0).value)):
-        with f.function.when(f.op("call i1 @tick(ptr %ctx, i32 0)")):
+        ends = f.op("call i1 @tick(ptr %ctx, i32 0)")
+        with f.function.when(ends):
             f.function.emit(f"ret i32 {context.FAULTED}")
             f.function.label(f.function.new_label("dead"))
 
@@ -419,7 +430,9 @@ def _end(f: NativeMachine) -> None:
     name = "llvm.memset.p0.i64"
     f.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
     size = f.field("shared_size")
-    f.function.emit(f"call void @{name}(ptr {f.pointer('shared')}, i8 -1, i64 {size.value}, i1 false)")
+    f.function.emit(
+        f"call void @{name}(ptr {f.pointer('shared')}, i8 -1, i64 {size.value}, i1 false)"
+    )
     f.function.emit("call void @land_all(ptr %ctx)")
     f.function.emit(f"ret i32 {context.DONE}")
     f.function.label(f.function.new_label("dead"))
@@ -432,12 +445,12 @@ def _unstick(f: NativeMachine, again: str) -> None:
         f.function.label(otherwise)
     rounds = f.field("idle_rounds") + 1
     f.set_field("idle_rounds", rounds)
-    f.set_field("give_up", 1)
-    limit = f.select(f.field("together") != 0, f.constant(2, UINT64), f.constant(context.IDLE_LIMIT, UINT64))
+    f.set_field("generous", 1)
+    limit = f.select(
+        f.field("together") != 0, f.constant(2, UINT64), f.constant(context.IDLE_LIMIT, UINT64)
+    )
     deadlocked = f.function.new_label("deadlocked")
     f.function.branch_if(str((rounds < limit).value), again, deadlocked)
     f.function.label(deadlocked)
     f.set_field("idle_rounds", 0)
     f.function.emit(f"ret i32 {context.STUCK}")
-
-

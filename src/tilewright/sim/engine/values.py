@@ -260,8 +260,10 @@ class Values:
             return self.lanes(dtype, self.op(text), 0)
         width = max(condition.width, true.width, false.width)
         kind = llvm_type(dtype, width)
-        chosen = f"<{width} x i1> {self.spread(condition, width)}" if condition.width else (
-            f"i1 {condition.value}"
+        chosen = (
+            f"<{width} x i1> {self.spread(condition, width)}"
+            if condition.width
+            else (f"i1 {condition.value}")
         )
         a, b = self.spread(true, width), self.spread(false, width)
         return self.lanes(dtype, self.op(f"select {chosen}, {kind} {a}, {kind} {b}"), width)
@@ -271,7 +273,9 @@ class Values:
         source, target = (llvm_type(kind, value.width) for kind in (value.dtype, dtype))
         if source == target:
             return self.lanes(dtype, value.value, value.width)
-        return self.lanes(dtype, self.op(f"bitcast {source} {value.value} to {target}"), value.width)
+        return self.lanes(
+            dtype, self.op(f"bitcast {source} {value.value} to {target}"), value.width
+        )
 
     # ---- conversions
 
@@ -316,7 +320,8 @@ class Values:
     def _saturate(self, value: Lanes, dtype: DType) -> Lanes:
         sign = "s" if dtype.kind == "int" else "u"
         result, kind = llvm_type(dtype, value.width), llvm_type(value.dtype, value.width)
-        name = f"llvm.fpto{sign}i.sat.{_suffix(dtype, value.width)}.{_suffix(value.dtype, value.width)}"
+        suffixes = f"{_suffix(dtype, value.width)}.{_suffix(value.dtype, value.width)}"
+        name = f"llvm.fpto{sign}i.sat.{suffixes}"
         return self.lanes(dtype, self.call(result, name, (kind, value.value)), value.width)
 
     def _to_single_odd(self, value: Lanes) -> Lanes:

@@ -1,0 +1,65 @@
+"""What an exception of Python code means that runs while a kernel is read.
+
+May import `base`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+from tilewright.base.errors import CompilerBug, FrontendError, TilewrightError
+from tilewright.base.locations import Location
+
+
+def python_failure(
+    error: Exception, where: Location, function: Any, args: Any, kwargs: Any
+) -> FrontendError:
+    """Describe an exception of Python code, or a wrong call of a function of the dialect."""
+    if function is getattr and isinstance(args[0], ModuleType):
+        return FrontendError(str(error), code="unknown-name", location=where)
+    ours = (getattr(function, "__module__", None) or "").startswith("tilewright.")
+    if ours and isinstance(error, TypeError) and not _accepts(function, args, kwargs):
+        return FrontendError(
+            f"{getattr(function, '__name__', 'this')}() is called with wrong arguments",
+            code="bad-call",
+            location=where,
+            expected=f"{getattr(function, '__name__', '')}{inspect.signature(function)}",
+            found=str(error),
+        )
+    return FrontendError(
+        "Python code that runs while the kernel is read has failed",
+        code="trace-error",
+        location=where,
+        found=f"{type(error).__name__}: {error}",
+    )
+
+
+def failed_assertion(error: AssertionError, where: Location) -> TilewrightError:
+    """Tell an assertion of the user's code from one of ours."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
+    if module.startswith("tilewright."):
+        return CompilerBug(
+            f"an assumption of {module} does not hold: {error}",
+            code="compiler-bug",
+            location=where,
+        )
+    return FrontendError(
+        str(error) or "an assertion in Python code does not hold",
+        code="static-assertion",
+        location=where,
+    )
+
+
+def _accepts(function: Any, args: Any, kwargs: Any) -> bool:
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True

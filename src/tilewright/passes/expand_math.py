@@ -1,0 +1,183 @@
+"""Expand the functions of the dialect into operations that every backend rounds alike.
+
+May import `base` and `ir`. `math_functions` has the expansions and states their errors; here
+they are put into the program. Intermediate values are bound before the statement; where an
+expression is evaluated only under a condition, so is what it is expanded to.
+
+    y[i] = T.exp(x)    ->    exp_n = nearbyint(x * 1.4427); …; y[i] = …
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.base.dtypes import BOOL, FLOAT32
+from tilewright.base.errors import FrontendError
+from tilewright.base.locations import Location
+from tilewright.ir.expressions import (
+    LOGICAL,
+    Binary,
+    Constant,
+    Expr,
+    Intrinsic,
+    Select,
+    Var,
+    cast,
+    constant,
+    unary,
+)
+from tilewright.ir.rewrite import map_children
+from tilewright.ir.statements import (
+    Assign,
+    Bind,
+    Block,
+    Break,
+    Declare,
+    If,
+    Kernel,
+    Program,
+    Stmt,
+    While,
+)
+from tilewright.ir.types import ScalarType
+from tilewright.ir.visit import Node, variables, walk_expressions
+from tilewright.passes.math_functions import FUNCTIONS, PRIMITIVES
+
+
+def expand_math(program: Program) -> Program:
+    """Replace every function that is no primitive of the backends.
+
+    Raises `FrontendError` (unsupported-expression), at the call, for a function or an element
+    type that has no expansion.
+    """
+    return replace(program, kernels=tuple(map(_expand_kernel, program.kernels)))
+
+
+def _expand_kernel(kernel: Kernel) -> Kernel:
+    names = {each.name for each in variables(kernel)}
+    return replace(kernel, body=_Expansion(names).block(kernel.body))
+
+
+class _Expansion:
+    """Expands in the statements of one kernel; `before` collects what goes before the next."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+        self.before: list[Stmt] = []
+
+    def block(self, block: Block) -> Block:
+        """Expand in a block."""
+        outer, found = self.before, list[Stmt]()
+        for stmt in block:
+            self.before = []
+            expanded = self.statement(stmt)
+            found += [*self.before, expanded]
+        self.before = outer
+        return tuple(found)
+
+    def statement(self, stmt: Stmt) -> Stmt:
+        """Expand in a statement and in its blocks."""
+        if isinstance(stmt, While) and _has_calls(stmt.condition):
+            return self.loop(stmt)
+        return map_children(stmt, self.node)
+
+    def node(self, node: Node) -> Node | Block:
+        """Expand in an expression, or in a statement of a block below."""
+        if isinstance(node, Expr):
+            return self.expr(node)
+        assert isinstance(node, Stmt)
+        return self.block((node,))
+
+    def loop(self, stmt: While) -> Stmt:
+        """Evaluate the condition of a loop inside it, before each turn."""
+        outer, self.before = self.before, []
+        stop = If(unary("not", self.expr(stmt.condition)), (Break(),))
+        body = (*self.before, stop, *self.block(stmt.body))
+        self.before = outer
+        return replace(stmt, condition=constant(True, BOOL), body=body)
+
+    def expr(self, expr: Expr) -> Expr:
+        """Expand in an expression; what has to be computed first goes to `before`."""
+        match expr:
+            case Select() if _has_calls(expr.true) or _has_calls(expr.false):
+                return self.select(expr)
+            case Binary() if expr.op in LOGICAL and _has_calls(expr.right):
+                true, false = expr.right, constant(False, BOOL)
+                if expr.op == "logical_or":
+                    true, false = constant(True, BOOL), expr.right
+                return self.select(Select(expr.left, true, false, expr.type))
+            case Intrinsic():
+                inner = map_children(expr, self.node)
+                return inner if _is_primitive(inner) else self.call(inner)
+            case _:
+                return map_children(expr, self.node)
+
+    def select(self, expr: Select) -> Expr:
+        """Make a choice, an arm of which needs computation, a branch."""
+        condition = self.expr(expr.condition)
+        assert isinstance(expr.type, ScalarType)
+        cell = self.fresh("chosen", expr.type)
+        arms: list[Block] = []
+        outer = self.before
+        for arm in (expr.true, expr.false):
+            self.before = []
+            value = self.expr(arm)
+            arms.append((*self.before, Assign(cell, value, location=expr.location)))
+        self.before = outer
+        self.before.append(Declare(cell, None, location=expr.location))
+        self.before.append(If(condition, arms[0], arms[1], location=expr.location))
+        return cell
+
+    def call(self, call: Intrinsic) -> Expr:
+        """Expand a call whose operands are done; narrower floats are computed in float32."""
+        function = FUNCTIONS.get(call.name)
+        if function is None or call.dtype.bits > 32 or call.dtype.lanes != 1:
+            raise _unknown(call)
+
+        def bound(label: str, value: Expr) -> Expr:
+            if isinstance(value, Constant | Var):
+                return value
+            assert isinstance(value.type, ScalarType)
+            var = self.fresh(f"{call.name}_{label}", value.type)
+            self.before.append(Bind(var, value, location=call.location))
+            return var
+
+        # What an expansion does not name itself is evaluated once all the same.
+        operands = [bound(f"arg{n}", cast(each, FLOAT32)) for n, each in enumerate(call.operands)]
+        value = bound("value", function(bound, *operands))
+        return cast(value, call.dtype)
+
+    def fresh(self, name: str, kind: ScalarType) -> Var:
+        """Make a variable with a name that nothing has."""
+        chosen, number = name, 0
+        while chosen in self.names:
+            number += 1
+            chosen = f"{name}_{number}"
+        self.names.add(chosen)
+        return Var(chosen, kind)
+
+
+def _is_primitive(call: Intrinsic) -> bool:
+    return call.name in PRIMITIVES
+
+
+def _has_calls(expr: Expr) -> bool:
+    return any(
+        isinstance(each, Intrinsic) and not _is_primitive(each) for each in walk_expressions(expr)
+    )
+
+
+def _unknown(call: Intrinsic) -> FrontendError:
+    location: Location | None = call.location
+    known = call.name in FUNCTIONS
+    return FrontendError(
+        f"the function {call.name} is not available" + (f" for {call.dtype}" if known else ""),
+        code="unsupported-expression",
+        location=location,
+        expected="float32, float16 or bfloat16" if known else "one of " + _listed(),
+        found=str(call.dtype) if known else call.name,
+    )
+
+
+def _listed() -> str:
+    return ", ".join(sorted({*FUNCTIONS, *PRIMITIVES}))

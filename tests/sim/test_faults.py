@@ -1,0 +1,239 @@
+"""A fault ends the launch with a typed error at the user's line, and touches no host memory."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import simt as T
+
+TARGET = "sm_90a"
+
+
+def run(kernel, *arguments, **options):
+    tilewright.compile(kernel, target=TARGET, **options)(*arguments)
+
+
+def line_of(kernel, text: str) -> int:
+    lines, start = inspect.getsourcelines(kernel.function)
+    return start + next(number for number, line in enumerate(lines) if text in line)
+
+
+@T.function
+def writes_outside(Out: T.Tensor((40,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+    i = T.cuda.thread_idx("x")
+    Out[i] = i
+
+
+def test_a_write_outside_names_the_line_the_thread_and_the_byte():
+    memory = np.zeros(64, np.int32)
+    with pytest.raises(tilewright.MemoryFault) as caught:
+        run(writes_outside, memory[:40])
+    error = caught.value
+    assert error.code == "out-of-bounds"
+    assert error.location.line == line_of(writes_outside, "Out[i] = i")
+    assert "thread 40 (warp 1, lane 8)" in str(error)
+    assert "byte 160 of Out, which has 160 bytes" in str(error)
+    assert not memory[40:].any()
+
+
+@T.function
+def reads_outside_shared(Out: T.Tensor((32,), "int32"), shift: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    lane = T.cuda.lane_id()
+    a = T.alloc_shared((32,), "int32", layout="default", align=16)
+    a[lane] = lane
+    Out[lane] = a[lane + shift]
+
+
+@pytest.mark.parametrize("shift", [1, -1, 1 << 20])
+def test_a_read_outside_shared_memory(shift):
+    with pytest.raises(tilewright.MemoryFault) as caught:
+        run(reads_outside_shared, np.zeros(32, np.int32), shift)
+    assert caught.value.code == "out-of-bounds"
+
+
+@T.function
+def misaligned_vector(A: T.Tensor((64,), "float32"), Out: T.Tensor((64,), "float32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
+    v = T.alloc_local((4,), "float32", layout="default")
+    T.ptx["ld.global.v4.f32"](v[0], v[1], v[2], v[3], A.ptr_to([1]))
+    Out[0] = v[0]
+
+
+def test_a_misaligned_vector_access():
+    with pytest.raises(tilewright.MemoryFault) as caught:
+        run(misaligned_vector, np.zeros(64, np.float32), np.zeros(64, np.float32))
+    assert caught.value.code == "misaligned"
+    assert caught.value.location.line == line_of(misaligned_vector, "ld.global.v4")
+
+
+@T.function
+def local_index(Out: T.Tensor((32,), "int32"), at: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    a = T.alloc_local((4,), "int32", layout="default")
+    for j in range(4):
+        a[j] = j
+    lane = T.cuda.lane_id()
+    Out[lane] = a[at] + a[lane % 4]
+
+
+def test_local_arrays_are_bounded_too():
+    out = np.zeros(32, np.int32)
+    run(local_index, out, 3)
+    assert out.tolist() == [3 + lane % 4 for lane in range(32)]
+    for at in (4, -1, 1 << 30):
+        with pytest.raises(tilewright.MemoryFault) as caught:
+            run(local_index, out, at)
+        assert caught.value.code == "out-of-bounds"
+
+
+@T.function
+def never_completed(Out: T.Tensor((1,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+    ready = T.alloc_shared((2,), "uint64", layout="default", align=8)
+    if T.cuda.thread_idx("x") == 0:
+        T.ptx.mbarrier.init.shared.b64(ready.ptr_to([0]), T.uint32(1))
+        T.ptx.mbarrier.init.shared.b64(ready.ptr_to([1]), T.uint32(2))
+    T.cuda.cta_sync()
+    if T.cuda.warp_id() == 0:
+        T.cuda.mbarrier_wait(ready.ptr_to([1]), 0)
+    else:
+        T.cuda.cta_sync()
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:4"])
+def test_a_deadlock_names_every_waiter(schedule):
+    with pytest.raises(tilewright.DeadlockError) as caught:
+        run(never_completed, np.zeros(1, np.int32), schedule=schedule)
+    text = str(caught.value)
+    assert caught.value.code == "deadlock"
+    assert caught.value.location.line == line_of(never_completed, "mbarrier_wait")
+    assert "phase parity 0 of ready[1]" in text
+    assert "0 of 2 arrivals" in text
+    assert "barrier 0: 32 of 64 threads have arrived" in text
+
+
+@T.function
+def barrier_in_a_branch(Out: T.Tensor((1,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    if T.cuda.lane_id() < 7:
+        T.cuda.cta_sync()
+
+
+def test_a_barrier_that_some_lanes_never_reach():
+    with pytest.raises(tilewright.SimulationError) as caught:
+        run(barrier_in_a_branch, np.zeros(1, np.int32))
+    assert caught.value.location.line == line_of(barrier_in_a_branch, "cta_sync")
+
+
+@T.function
+def arrives_beyond_what_is_expected(Out: T.Tensor((1,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    state: T.uint64
+    bar = T.alloc_shared((1,), "uint64", layout="default", align=8)
+    if T.cuda.lane_id() == 0:
+        T.ptx.mbarrier.init.shared.b64(bar.ptr_to([0]), T.uint32(2))
+        T.ptx["mbarrier.arrive.shared::cta.b64"](state, bar.ptr_to([0]), T.uint32(3))
+
+
+def test_an_arrival_beyond_what_the_phase_expects():
+    with pytest.raises(tilewright.SimulationError) as caught:
+        run(arrives_beyond_what_is_expected, np.zeros(1, np.int32))
+    assert caught.value.code == "mbarrier-protocol"
+    assert caught.value.location.line == line_of(arrives_beyond_what_is_expected, "arrive")
+
+
+@T.function
+def waits_without_init(Out: T.Tensor((1,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    bar = T.alloc_shared((1,), "uint64", layout="default", align=8)
+    T.cuda.mbarrier_wait(bar.ptr_to([0]), 0)
+
+
+def test_a_wait_on_an_mbarrier_that_was_never_initialised():
+    with pytest.raises(tilewright.SimulationError) as caught:
+        run(waits_without_init, np.zeros(1, np.int32))
+    assert caught.value.code == "mbarrier-protocol"
+    assert caught.value.location.line == line_of(waits_without_init, "mbarrier_wait")
+
+
+@T.function
+def endless(Out: T.Tensor((1,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    x: T.int32 = 1
+    while x != 0:
+        x += 2
+
+
+def test_the_step_limit_ends_an_endless_loop():
+    with pytest.raises(tilewright.StepLimit) as caught:
+        run(endless, np.zeros(1, np.int32), step_limit=1_000_000)
+    assert caught.value.location.line == line_of(endless, "while")
+
+
+def test_an_interrupt_ends_a_launch():
+    script = (
+        "import _thread, threading, numpy as np, tilewright\n"
+        "from test_faults import endless\n"
+        "executable = tilewright.compile(endless, target='sm_80')\n"
+        "threading.Timer(0.5, _thread.interrupt_main).start()\n"
+        "try:\n    executable(np.zeros(1, np.int32))\n"
+        "except KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "interrupted", done.stderr
+    assert time.monotonic() - start < 30
+
+
+@T.function
+def asserts(Out: T.Tensor((32,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    lane = T.cuda.lane_id()
+    assert lane < 20, "only twenty lanes"
+    Out[lane] = lane
+
+
+def test_an_assertion_traps():
+    with pytest.raises(tilewright.SimulationError) as caught:
+        run(asserts, np.zeros(32, np.int32))
+    assert caught.value.code == "trap"
+    assert "only twenty lanes" in str(caught.value)
+    assert "lane 20" in str(caught.value)
+
+
+def test_the_gil_is_released_while_a_kernel_runs():
+    ticks = []
+    stop = threading.Event()
+
+    def tick():
+        while not stop.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    start = time.monotonic()
+    with pytest.raises(tilewright.StepLimit):
+        run(endless, np.zeros(1, np.int32), step_limit=100_000_000)
+    elapsed = time.monotonic() - start
+    stop.set()
+    thread.join()
+    gaps = np.diff([t for t in ticks if t >= start])
+    assert elapsed < 0.05 or gaps.max() < max(0.5 * elapsed, 0.25)

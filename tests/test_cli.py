@@ -1,0 +1,215 @@
+"""The command line, as a user meets it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAD = """\
+import sys
+import numpy as np
+import tvm_tirx
+from tvm_tirx.script import tirx as T
+
+@T.function
+def double(A: T.Tensor((32,), "float32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    A[T.cuda.lane_id()] = A[T.cuda.lane_id()] * T.float32(2)
+
+@T.function
+def negate(A: T.Tensor((32,), "float32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    A[T.cuda.lane_id()] = -A[T.cuda.lane_id()]
+
+a = np.arange(32, dtype=np.float32)
+"""
+RUN_BOTH = """
+tvm_tirx.compile(double, target="cuda")(a)
+tvm_tirx.compile(negate, target={"kind": "cuda", "arch": "sm_90a"})(a)
+print(__name__, sys.argv[1:], a[3])
+"""
+
+
+def tilewright(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tilewright", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + RUN_BOTH)
+    return path
+
+
+# ---------------------------------------------------------------------------- run
+
+
+def test_run_is_the_scripts_own_process(script: Path) -> None:
+    done = tilewright("run", script, "--target", "x", "y")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "__main__ ['--target', 'x', 'y'] -6.0\n"
+
+
+def test_run_says_that_it_simulates_and_for_what(script: Path) -> None:
+    said = tilewright("run", script).stderr.splitlines()
+    assert any("tvm_tirx" in line and "--keep" in line for line in said)
+    assert sum("simulated for sm_100a" in line for line in said) == 1
+    assert sum("simulated for sm_90a" in line for line in said) == 1
+
+
+def test_the_target_of_the_command_line_wins(script: Path) -> None:
+    said = tilewright("run", "--target", "sm_80", script).stderr
+    assert said.count("simulated for sm_80") == 1 and "sm_90a" not in said
+
+
+def test_run_takes_a_module(script: Path) -> None:
+    done = tilewright("run", "-m", "program", "--flag", cwd=script.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "__main__ ['--flag'] -6.0\n"
+
+
+def test_the_folder_of_the_script_is_first_on_the_path(script: Path) -> None:
+    (script.parent / "beside.py").write_text("VALUE = 7")
+    script.write_text("import beside, sys; print(beside.VALUE, sys.argv[0])")
+    done = tilewright("run", "sub/../program.py", cwd=_with_folder(script.parent))
+    assert done.stdout == "7 sub/../program.py\n", done.stderr
+
+
+def _with_folder(path: Path) -> Path:
+    (path / "sub").mkdir()
+    return path
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random", "random:9"])
+def test_schedules(script: Path, schedule: str) -> None:
+    assert tilewright("run", "--schedule", schedule, script).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--schedule", "sometimes"], "bad-option"),
+        (["--schedule", "late:3"], "bad-option"),
+        (["--target", "sm_1"], "unknown-target"),
+        (["--backend", "gpu"], "missing-tool"),
+        (["--keep", "numpy"], "bad-option"),
+    ],
+)
+def test_wrong_options_are_typed_errors(script: Path, options: list[str], code: str) -> None:
+    done = tilewright("run", *options, script)
+    assert done.returncode == 1 and f"[{code}]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_names_can_be_kept(script: Path) -> None:
+    done = tilewright("run", "--keep", "tvm_tirx", script)
+    assert done.returncode == 1 and "No module named 'tvm_tirx'" in done.stderr
+
+
+def test_a_typed_error_is_shown_as_its_text_and_the_callers_line(script: Path) -> None:
+    script.write_text(HEAD + "tvm_tirx.compile(double)(a, a)\n")
+    done = tilewright("run", script)
+    assert done.returncode == 1
+    assert "[argument-count]" in done.stderr and "Traceback" not in done.stderr
+    assert "program.py" in done.stderr
+
+
+def test_other_errors_have_a_traceback_of_the_users_frames(script: Path) -> None:
+    script.write_text("def f():\n    raise ValueError('mine')\nf()\n")
+    done = tilewright("run", script)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    first = lines.index("Traceback (most recent call last):")
+    assert "program.py" in lines[first + 1] and lines[-1] == "ValueError: mine"
+
+
+@pytest.mark.parametrize(("leave", "code"), [("3", 3), ("", 0), ("'bye'", 1)])
+def test_the_scripts_exit_code_passes(script: Path, leave: str, code: int) -> None:
+    script.write_text(f"import sys; sys.exit({leave})")
+    assert tilewright("run", script).returncode == code
+
+
+def test_threads_end_before_the_session_does(script: Path) -> None:
+    script.write_text(
+        HEAD
+        + "import threading, time\n"
+        + "def late():\n"
+        + "    time.sleep(0.3)\n"
+        + "    import tvm_tirx.tirx\n"
+        + "    tvm_tirx.tirx.compile(double)(a)\n"
+        + "    print(a[1])\n"
+        + "threading.Thread(target=late).start()\n"
+    )
+    done = tilewright("run", script)
+    assert done.stdout == "2.0\n", done.stderr
+
+
+def test_a_missing_script_is_reported(tmp_path: Path) -> None:
+    done = tilewright("run", tmp_path / "absent.py")
+    assert done.returncode == 1 and "[bad-option]" in done.stderr
+
+
+def test_run_needs_something_to_run() -> None:
+    assert tilewright("run").returncode == 2
+
+
+# ---------------------------------------------------------------------------- source, build
+
+
+def test_source_prints_only_the_text_and_launches_nothing(script: Path) -> None:
+    script.write_text(HEAD + "print('noise')\n" + RUN_BOTH)
+    done = tilewright("source", "--target", "sm_80", script)
+    assert done.returncode == 0, done.stderr
+    assert "noise" not in done.stdout and "noise" in done.stderr
+    assert "double" in done.stdout and "__global__" in done.stdout and "__main__" not in done.stdout
+
+
+def test_source_finds_a_kernel_by_name(script: Path) -> None:
+    done = tilewright("source", f"{script}::negate", "--target", "sm_80")
+    assert "negate" in done.stdout and "double" not in done.stdout
+
+
+def test_a_name_that_is_never_compiled_is_reported(script: Path) -> None:
+    done = tilewright("source", f"{script}::absent")
+    assert done.returncode == 1
+    assert "[bad-option]" in done.stderr and "double, negate" in done.stderr
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["options first", "script first"])
+def test_build_writes_a_cubin(script: Path, tmp_path: Path, first: bool) -> None:
+    output = tmp_path / "k.cubin"
+    options = ["--target", "sm_90a", "-o", str(output)]
+    name = f"{script}::double"
+    done = tilewright("build", *(options if first else ()), name, *(() if first else options))
+    assert done.returncode == 0, done.stderr
+    assert output.read_bytes()[:4] == b"\x7fELF"
+    assert not done.stdout and sorted(p.name for p in tmp_path.iterdir()) == ["k.cubin", "program.py"]
+
+
+def test_a_build_that_fails_leaves_the_old_file(script: Path, tmp_path: Path) -> None:
+    output = tmp_path / "k.cubin"
+    output.write_bytes(b"old")
+    assert tilewright("build", f"{script}::absent", "-o", output).returncode == 1
+    assert output.read_bytes() == b"old"
+
+
+# ---------------------------------------------------------------------------- seeds
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+def test_the_warp_product_runs_verbatim(seed: Path, schedule: str) -> None:
+    pytest.importorskip("torch")
+    done = tilewright("run", "--schedule", schedule, seed / "warp_matmul.py")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
+def test_the_warp_product_builds(seed: Path, tmp_path: Path, target: str) -> None:
+    pytest.importorskip("torch")
+    name = f"{seed / 'warp_matmul.py'}::warp_matmul"
+    done = tilewright("build", name, "--target", target, "-o", tmp_path / "k.cubin")
+    assert done.returncode == 0, done.stderr
