@@ -1,6 +1,6 @@
 """What all tests share: the seed programs, and the processor that the simulator makes code for.
 
-    pytest --cpu x86-64-v2
+pytest --cpu x86-64-v2
 """
 
 from __future__ import annotations

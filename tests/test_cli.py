@@ -187,7 +187,10 @@ def test_build_writes_a_cubin(script: Path, tmp_path: Path, first: bool) -> None
     done = tilewright("build", *(options if first else ()), name, *(() if first else options))
     assert done.returncode == 0, done.stderr
     assert output.read_bytes()[:4] == b"\x7fELF"
-    assert not done.stdout and sorted(p.name for p in tmp_path.iterdir()) == ["k.cubin", "program.py"]
+    assert not done.stdout and sorted(p.name for p in tmp_path.iterdir()) == [
+        "k.cubin",
+        "program.py",
+    ]
 
 
 def test_a_build_that_fails_leaves_the_old_file(script: Path, tmp_path: Path) -> None:

@@ -132,7 +132,9 @@ def test_modes_of_the_program_survive_an_uninstall() -> None:
     class Counting(torch.overrides.TorchFunctionMode):
         calls = 0
 
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             self.calls += 1
             return func(*args, **(kwargs or {}))
 

@@ -33,7 +33,7 @@ def test_the_first_kernel_prints_what_the_readme_says(tmp_path: Path) -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         runpy.run_path(str(program), run_name="__main__")
-    assert printed.getvalue() == blocks("")[0]
+    assert printed.getvalue() == blocks("text")[0]
 
 
 def test_the_first_kernel_is_short() -> None:

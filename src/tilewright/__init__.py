@@ -1,10 +1,10 @@
 """GPU kernels in Python, down to PTX: checked, simulated on the CPU, compiled to CUDA.
 
-    from tilewright import simt as T
-    import tilewright
+from tilewright import simt as T
+import tilewright
 
-    ex = tilewright.compile(kernel)
-    ex(a, b, out)
+ex = tilewright.compile(kernel)
+ex(a, b, out)
 """
 
 from tilewright import compat

@@ -1,8 +1,8 @@
 """The command `tilewright`: arguments in, calls of the other modules out.
 
-    tilewright run SCRIPT [ARGS…]
-    tilewright source SCRIPT[::NAME]
-    tilewright build SCRIPT[::NAME] --target sm_90a -o kernel.cubin
+tilewright run SCRIPT [ARGS…]
+tilewright source SCRIPT[::NAME]
+tilewright build SCRIPT[::NAME] --target sm_90a -o kernel.cubin
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def _say(text: str) -> None:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser("tilewright", description="GPU kernels in Python, simulated and compiled.")
+    parser = ArgumentParser(
+        "tilewright", description="GPU kernels in Python, simulated and compiled."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="run a program; its kernels run on the simulator")

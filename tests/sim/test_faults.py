@@ -128,12 +128,15 @@ def barrier_in_a_branch(Out: T.Tensor((1,), "int32")):
     T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
     if T.cuda.lane_id() < 7:
         T.cuda.cta_sync()
+    T.cuda.warp_sync()
 
 
 def test_a_barrier_that_some_lanes_never_reach():
-    with pytest.raises(tilewright.SimulationError) as caught:
+    with pytest.raises(tilewright.DeadlockError) as caught:
         run(barrier_in_a_branch, np.zeros(1, np.int32))
     assert caught.value.location.line == line_of(barrier_in_a_branch, "cta_sync")
+    assert "lanes 0-6: bar.sync waits until lanes 0-31 execute it together" in str(caught.value)
+    assert "lanes 7-31: bar.warp.sync waits until lanes 0-31" in str(caught.value)
 
 
 @T.function
@@ -150,7 +153,7 @@ def test_an_arrival_beyond_what_the_phase_expects():
     with pytest.raises(tilewright.SimulationError) as caught:
         run(arrives_beyond_what_is_expected, np.zeros(1, np.int32))
     assert caught.value.code == "mbarrier-protocol"
-    assert caught.value.location.line == line_of(arrives_beyond_what_is_expected, "arrive")
+    assert caught.value.location.line == line_of(arrives_beyond_what_is_expected, "mbarrier.arrive")
 
 
 @T.function

@@ -162,7 +162,9 @@ class Availability:
     def __str__(self) -> str:
         if not self.arches and not self.families:
             return f"sm_{self.since} or later"
-        return ", ".join((*self.arches, *(f"sm_{family}f and its family" for family in self.families)))
+        return ", ".join(
+            (*self.arches, *(f"sm_{family}f and its family" for family in self.families))
+        )
 
 
 def since(capability: int) -> Availability:

@@ -158,9 +158,7 @@ def _move(torch: ModuleType, args: tuple[Any, ...], named: dict[str, Any]) -> An
     """Carry out `Tensor.to`; a move between devices copies."""
     source, *rest = args
     devices = (*rest[:1], named.get("device"))
-    moves = any(
-        _is_number(each) or isinstance(each, str | torch.device) for each in devices
-    )
+    moves = any(_is_number(each) or isinstance(each, str | torch.device) for each in devices)
     cpu = torch.device("cpu")
     rest[:1] = [cpu if _is_number(each) else _mapped(torch, each) for each in rest[:1]]
     if "device" in named:

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.base.targets import requested_arch
 
 
-def Target(request: str | Mapping[str, Any], host: object = None) -> str | Mapping[str, Any]:  # noqa: N802
+def Target(request: str | Mapping[str, Any], host: object = None) -> str | Mapping[str, Any]:
     """Check a request for a target and give it back, as `compile` takes it.
 
     `host` is accepted and has no meaning here: host statements run in Python. Raises

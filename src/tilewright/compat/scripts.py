@@ -19,7 +19,6 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Generic, Protocol, TypeVar
 
-
 from tilewright.base.errors import LaunchError, TilewrightError
 from tilewright.base.locations import Location
 
@@ -153,7 +152,9 @@ def reported(action: Callable[[], None]) -> int:
 
 def _caller(trace: TracebackType | None) -> Location | None:
     """Find the innermost line of the user's that an exception passed."""
-    frames = [frame for frame in traceback.extract_tb(_trimmed(trace)) if not _is_ours(frame.filename)]
+    frames = [
+        frame for frame in traceback.extract_tb(_trimmed(trace)) if not _is_ours(frame.filename)
+    ]
     if trace is None or not frames or _trimmed(trace) is None:
         return None
     last = frames[-1]

@@ -16,7 +16,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tilewright.base.dtypes import BOOL, FLOAT32, INT32, DType
 from tilewright.base.errors import FrontendError
@@ -27,13 +27,9 @@ from tilewright.ir.types import PointerType, ScalarType, TensorType, Type
 class Expr:
     """A value in the IR. Nodes are frozen; operators build new ones."""
 
-    if TYPE_CHECKING:
-        # Every node has these fields; its type may be narrower.
-        @property
-        def type(self) -> Type: ...
-
-        @property
-        def location(self) -> Location | None: ...
+    # Every node has these fields; the type of a node may be narrower.
+    type: Any
+    location: Any
 
     @property
     def dtype(self) -> DType:

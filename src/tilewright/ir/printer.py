@@ -324,3 +324,8 @@ class _Statements(Writer):
 
 def _indented(lines: list[str]) -> list[str]:
     return [_INDENT + line for line in lines]
+
+
+# A program shows itself as source. The nodes cannot import their printer, so they get it here.
+Program.__str__ = print_program
+Kernel.__str__ = print_kernel

@@ -7,7 +7,7 @@ keeps loops: `unroll` is a wish that CUDA follows and the simulator ignores.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.base.locations import Location
 from tilewright.ir.expressions import Expr, Var
@@ -21,10 +21,7 @@ def _where() -> Any:
 class Stmt:
     """A statement. Nodes are frozen."""
 
-    if TYPE_CHECKING:
-
-        @property
-        def location(self) -> Location | None: ...
+    location: Any
 
 
 Block = tuple[Stmt, ...]

@@ -329,10 +329,10 @@ class _Binding:
                 )
 
     def done(self) -> Bound:
-        copies = {id(s.copy): (s.raw, s.copy) for s in self.spans if s.copy is not None and s.writes}
-        return Bound(
-            self.values, tuple(self.memories), tuple(copies.values()), tuple(self.owners)
-        )
+        copies = {
+            id(s.copy): (s.raw, s.copy) for s in self.spans if s.copy is not None and s.writes
+        }
+        return Bound(self.values, tuple(self.memories), tuple(copies.values()), tuple(self.owners))
 
 
 @dataclass(frozen=True)
@@ -424,4 +424,3 @@ def _extent(raw: Raw) -> int:
         return 0
     spans = zip(raw.strides, raw.shape, strict=True)
     return sum(stride * (extent - 1) for stride, extent in spans) + raw.itemsize
-

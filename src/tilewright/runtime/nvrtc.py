@@ -81,9 +81,7 @@ def build(source: str, target: Target, name: str) -> Build:
     try:
         options = [option.encode() for option in (f"-arch={target.arch}", *_OPTIONS)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = _text(
-            nvrtc, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program
-        )
+        log = _text(nvrtc, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             ptx = _partial_ptx(nvrtc, program)
             raise _refusal(source, ptx, log, target, name, status)
@@ -116,9 +114,7 @@ def version() -> tuple[int, int]:
 
 @cache
 def _nvrtc() -> Any:
-    module = optional(
-        "cuda.bindings.nvrtc", extra="cuda", purpose="compile for the GPU"
-    )
+    module = optional("cuda.bindings.nvrtc", extra="cuda", purpose="compile for the GPU")
     try:
         module.nvrtcVersion()
     except Exception as error:
@@ -147,9 +143,7 @@ def _bytes(nvrtc: Any, size_of: Any, read: Any, program: Any) -> bytes:
 
 
 def _text(nvrtc: Any, size_of: Any, read: Any, program: Any) -> str:
-    return (
-        _bytes(nvrtc, size_of, read, program).decode(errors="replace").rstrip("\0 \n")
-    )
+    return _bytes(nvrtc, size_of, read, program).decode(errors="replace").rstrip("\0 \n")
 
 
 # ---------------------------------------------------------------------------- what went wrong
@@ -170,9 +164,7 @@ def _refusal(
         return TargetError(
             f"the assembler refuses {name} for {target}",
             code="missing-instruction",
-            found=next(
-                line for line in log.splitlines() if _NOT_ON_TARGET.search(line)
-            ).strip(),
+            found=next(line for line in log.splitlines() if _NOT_ON_TARGET.search(line)).strip(),
         )
     excerpts = [excerpt(source, int(line)) for line in _SOURCE_LINE.findall(log)]
     excerpts += [excerpt(ptx, int(line)) for line in _PTX_LINE.findall(log) if ptx]

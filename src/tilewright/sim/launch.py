@@ -145,7 +145,7 @@ def _sees_others(stmt: Instruct) -> bool:
 # ---------------------------------------------------------------------------- a launch
 
 
-@dataclass
+@dataclass(eq=False)
 class _Cta:
     """The memory of one CTA in flight, and what it has printed."""
 

@@ -46,6 +46,7 @@ _FIELDS = (
     "warp",  # the warp that runs
     "live_warps",
     "idle_rounds",
+    "passed_over",  # rounds without progress in which chance passed over a path
     "together",  # set when CTAs may see one another: a stuck CTA is not yet a deadlock
     "clock",
     "landed",
@@ -84,3 +85,4 @@ DONE, FAULTED, STUCK = range(3)  # what running a CTA returns
 DUMMY_BYTES = 4096
 STEP_QUANTUM = 1 << 16
 IDLE_LIMIT = 10_000
+PATIENCE = 40

@@ -103,9 +103,9 @@ class NativeMachine(Values):
             return value
         return self.pick(value, self.lowest(self.active()) & 31)
 
-    def elect(self, lanes: Lanes) -> Lanes:
+    def elect(self, members: Lanes) -> Lanes:
         """Choose one lane of a set: the lowest, or any of them where the schedule is random."""
-        lowest = self.lowest(lanes) & 31
+        lowest = self.lowest(members) & 31
         slot = self.function.slot("i32", 4)
         self.function.emit(f"store i32 {lowest.value}, ptr {slot}")
         random = self.field("schedule") == context.SCHEDULES["random"]
@@ -113,7 +113,7 @@ class NativeMachine(Values):
             drawn = self.op("call i32 @draw(ptr %ctx)")
             start = self.lanes(UINT32, drawn, 0) & 31
             # The first lane of the set at or after a random one, around the warp.
-            after = (lanes >> start) << start
+            after = (members >> start) << start
             chosen = self.select(after != 0, self.lowest(after), lowest)
             self.function.emit(f"store i32 {(chosen & 31).value}, ptr {slot}")
         return self.lanes(UINT32, self.op(f"load i32, ptr {slot}"), 0)

@@ -390,15 +390,25 @@ def _run(module: Module, path_words: int, frame_bytes: int) -> None:
                 f.function.label(f.function.new_label("dead"))
     with f.function.when(str((f.field("live_warps") == 0).value)):
         _end(f)
-    moved = (f.field("progress") != before) | f.lanes(BOOL, f.op(f"load i1, ptr {skipped}"), 0)
-    stuck = f.function.new_label("stuck")
-    on = f.function.new_label("on")
-    f.function.branch_if(str(moved.value), on, stuck)
+    moved = f.field("progress") != before
+    on, still, passed_over, stuck = (
+        f.function.new_label(s) for s in ("on", "still", "passed_over", "stuck")
+    )
+    f.function.branch_if(str(moved.value), on, still)
     f.function.label(on)
-    f.set_field("idle_rounds", 0)
-    f.set_field("generous", 0)
+    for name in ("idle_rounds", "generous", "passed_over"):
+        f.set_field(name, 0)
+    f.function.branch(again)
+    f.function.label(still)
+    # A path that chance passed over may yet go on; after many rounds it has had its turn.
+    rounds = f.field("passed_over")
+    patient = f.lanes(BOOL, f.op(f"load i1, ptr {skipped}"), 0) & (rounds < context.PATIENCE)
+    f.function.branch_if(str(patient.value), passed_over, stuck)
+    f.function.label(passed_over)
+    f.set_field("passed_over", rounds + 1)
     f.function.branch(again)
     f.function.label(stuck)
+    f.set_field("passed_over", 0)
     _unstick(f, again)
     f.function.finish("i32", "ptr %ctx", "noinline")
 
