@@ -143,11 +143,16 @@ class Time:
     """When an instruction's effects land.
 
     Synchronous when `agent` is empty. Else the named agent carries it out later, and
-    `completes` says what tells: an mbarrier operand, or the kind of group it belongs to.
+    `completes` says what tells: an mbarrier operand, or the kind of group it belongs to. The
+    operations of the agent "tensor" land in the order in which they were issued. Those of the
+    groups "tmem_load" and "tmem_store" belong to their warp: their registers are read or
+    written later; a synchronous instruction that `completes` such a group waits for them.
     """
 
     agent: str = ""
-    completes: Literal["", "mbarrier", "bulk_group", "cp_async_group", "tcgen05_commit"] = ""
+    completes: Literal[
+        "", "mbarrier", "bulk_group", "cp_async_group", "tmem_load", "tmem_store"
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ Meaning is written over `Lanes`: one value per lane of a warp, or one for all (u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -107,6 +108,24 @@ class Lanes:
 
     def __ge__(self, other: Lanes | int | float) -> Lanes:
         return self._binary("ge", other)
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """A matrix operand in shared memory, as its descriptor describes it (all uniform uint32).
+
+    In a K-major tile, eight rows of one swizzle span (16, 32, 64 or 128 bytes) are an atom;
+    atoms that follow in M or N are `stride` bytes apart, those that follow in K `leading`. In an
+    MN-major one (`transposed`) the spans run along M or N. `swizzle` is the number of 16-byte
+    chunks that are permuted less one: 0, 1, 3 or 7. PTX ISA, "Shared memory matrix layout".
+    """
+
+    start: Lanes
+    leading: Lanes
+    stride: Lanes
+    swizzle: Lanes
+    base_offset: Lanes
+    transposed: Lanes
 
 
 class Machine(Protocol):
@@ -270,7 +289,51 @@ class Machine(Protocol):
         """
         ...
 
+    def load_cells(self, cells: Lanes) -> Lanes:
+        """Load a 32-bit cell of Tensor Memory per active lane, uint32.
+
+        Addresses are the chip's: the lane of Tensor Memory in bits 31-16, the column in bits
+        15-0. Cells outside the 128 × 512, or in columns that are not allocated, are a fault.
+        """
+        ...
+
+    def store_cells(self, cells: Lanes, value: Lanes) -> None:
+        """Store a 32-bit cell of Tensor Memory per active lane."""
+        ...
+
+    def product_tiles(
+        self,
+        d: Lanes,
+        a: SharedTile | Lanes,
+        b: SharedTile,
+        shape: tuple[Lanes, Lanes, int],
+        types: tuple[DType, DType],
+        accumulate: Lanes,
+    ) -> None:
+        """Multiply tiles in memory into Tensor Memory: D = A·B (+ D), for an agent.
+
+        `d` is the cell of row 0, column 0 of D; row i lies in lane i for 128 rows, and in
+        lane 32·(i // 16) + i % 16 for 64 rows (PTX ISA, tcgen05 data path layouts D and F);
+        columns are columns, one cell each. `a` is a tile in shared memory, or the cell of its
+        first row, with packed elements, in Tensor Memory. `shape` is (M, N, K), `types` those
+        of the inputs and of D. With `fast` numerics each output is a float32 FMA chain in
+        ascending k from D, or from 0 unless `accumulate`.
+        """
+        ...
+
     # ---- barriers of the CTA, agents, faults
+
+    def cta_state(self, field: str) -> Lanes:
+        """Read a word of the CTA's state, uint32.
+
+        "tmem_columns" has bit i set while columns 32·i to 32·i + 31 are allocated;
+        "tmem_permit" is 1 once the permit to allocate has been given up.
+        """
+        ...
+
+    def set_cta_state(self, field: str, value: Lanes) -> None:
+        """Write a word of the CTA's state."""
+        ...
 
     def barrier_state(self, barrier: Lanes, field: str) -> Lanes:
         """Read a field of a named barrier, uint32; all uniform, all zero at the start.
