@@ -25,7 +25,7 @@ from tilewright.ir.operands import paired_operands
 from tilewright.ir.statements import Instruct, Kernel, Print
 from tilewright.ir.visit import walk_statements
 from tilewright.sim import reports
-from tilewright.sim.engine import context, jit, schedule
+from tilewright.sim.engine import context, flight, jit, schedule
 from tilewright.sim.engine.context import FIELD
 from tilewright.sim.engine.kernel import KernelCode, value_dtype
 from tilewright.sim.engine.module import Module
@@ -128,6 +128,18 @@ def interacts(kernel: Kernel) -> bool:
     return False
 
 
+def uses_tensor_memory(kernel: Kernel) -> bool:
+    """Tell whether a kernel has an instruction that touches Tensor Memory."""
+    return any(
+        isinstance(stmt, Instruct)
+        and (
+            stmt.form.time.completes in flight.GROUPS
+            or any(each.space is Space.TMEM for each in stmt.form.operands)
+        )
+        for stmt in walk_statements(kernel.body)
+    )
+
+
 def _sees_others(stmt: Instruct) -> bool:
     order = stmt.form.order
     wide = order.scope in ("cluster", "gpu", "sys")
@@ -159,6 +171,7 @@ class _Cta:
     hints: np.ndarray
     index: int = -1
     text: list[str] = field(default_factory=list[str])
+    tensor: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
 
     def get(self, name: str) -> int:
         """Read a field of the context."""
@@ -344,6 +357,10 @@ class _Launch:
             ("parameters", self.parameters),
         ):
             cta.put(name, array.ctypes.data)
+        if uses_tensor_memory(simulated.kernel):
+            cta.tensor = {name: _aligned(size) for name, size in self._tensor_bytes().items()}
+        for name, array in cta.tensor.items():
+            cta.put(name, array.ctypes.data)
         cta.put("print_size", cta.prints.nbytes)
         cta.put("region_count", len(self.table))
         cta.put("shared_size", self.shared_bytes)
@@ -354,6 +371,14 @@ class _Launch:
             for axis in "xyz":
                 cta.put(f"{prefix}.{axis}", 1)
         return cta
+
+    def _tensor_bytes(self) -> dict[str, int]:
+        warps = -(-int(np.prod(self.block)) // 32)
+        return {
+            "tmem": 4 * context.TMEM_LANES * context.TMEM_COLUMNS,
+            "scratch": context.SCRATCH_BYTES,
+            "flight": warps * len(flight.GROUPS) * flight.ARENA_BYTES,
+        }
 
     def _prints(self) -> bool:
         return any(isinstance(s, Print) for s in walk_statements(self.simulated.kernel.body))
@@ -372,8 +397,14 @@ class _Launch:
             "queue_head",
             "queue_tail",
             "idle_rounds",
+            "passed_over",
+            "tmem_columns",
+            "tmem_permit",
         ):
             cta.put(name, 0)
+        if cta.tensor:
+            cta.tensor["tmem"][:] = 0xFF
+            cta.tensor["flight"].reshape(-1, flight.ARENA_BYTES)[:, :8] = 0
         cta.put("print_used", 0)
         cta.put("steps", 1)
         limit = options.step_limit or DEFAULT_STEP_LIMIT

@@ -34,16 +34,24 @@ class Calls:
         assert declaration.compute is not None
         if declaration.lanes == "any" and not declaration.volatile:
             return list(declaration.compute(m, form, *operands) or ())
-        key = (form, tuple((o.dtype, o.width, _literal(o)) for o in operands))
-        if key not in self._names:
-            self._names[key] = self._emit(form, operands)
-        name = self._names[key]
+        name = self.function(form, operands)
         arguments = [f"ptr %ctx, i32 {m.active().value}, i32 {m.site}"]
-        arguments += [_pass(m, each) for each in operands if _literal(each) is None]
+        arguments += [_pass(m, each) for each in operands if literal(each) is None]
         results = self._results[name]
         out = m.function.slot(f"[{max(len(results), 1) * _ROW} x i8]")
         m.function.emit(f"call void @{name}({', '.join([*arguments, f'ptr {out}'])})")
         return [_take(m, out, index, kind) for index, kind in enumerate(results)]
+
+    def function(self, form: Form, operands: Sequence[Lanes]) -> str:
+        """Name the function of an instruction with such operands, emitting it at first."""
+        key = (form, tuple((o.dtype, o.width, literal(o)) for o in operands))
+        if key not in self._names:
+            self._names[key] = self._emit(form, operands)
+        return self._names[key]
+
+    def result(self, m: NativeMachine, out: str, index: int, name: str) -> Lanes:
+        """Take a result of a function from where it left it."""
+        return _take(m, out, index, self._results[name][index])
 
     def _emit(self, form: Form, operands: Sequence[Lanes]) -> str:
         stem = "".join(c if c.isalnum() else "_" for c in form.text)
@@ -53,9 +61,9 @@ class Calls:
         parameters = ["ptr %ctx, i32 %mask, i32 %site"]
         inside: list[Lanes] = []
         for index, each in enumerate(operands):
-            literal = _literal(each)
-            if literal is not None:
-                inside.append(f.lanes(each.dtype, literal, 0))
+            text = literal(each)
+            if text is not None:
+                inside.append(f.lanes(each.dtype, text, 0))
             elif each.width:
                 parameters.append(f"ptr %p{index}")
                 inside.append(f.restore(f"%p{index}", each.dtype))
@@ -122,7 +130,8 @@ class Calls:
         return f.op(f"getelementptr i8, ptr %base, i64 {offset}")
 
 
-def _literal(value: Lanes) -> str | None:
+def literal(value: Lanes) -> str | None:
+    """Give the text of a uniform constant, `None` for what is known at run time."""
     text = str(value.value)
     return None if value.width or text.startswith("%") else text
 

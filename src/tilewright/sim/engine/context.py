@@ -50,6 +50,11 @@ _FIELDS = (
     "together",  # set when CTAs may see one another: a stuck CTA is not yet a deadlock
     "clock",
     "landed",
+    "tmem",  # host address of Tensor Memory, column after column of 128 cells
+    "tmem_columns",  # bit i: columns 32·i to 32·i + 31 are allocated
+    "tmem_permit",  # 1 once the permit to allocate has been given up
+    "scratch",  # host address of memory for the operands of a product
+    "flight",  # host address of the arenas of instructions whose registers are touched late
     *(f"{name}.{axis}" for name in ("ctaid", "nctaid", "ntid") for axis in "xyz"),
     *(f"{name}.{axis}" for name in ("clusterid", "nclusterid") for axis in "xyz"),
     *(f"{name}.{axis}" for name in ("cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
@@ -64,6 +69,10 @@ LANES_START = EXITED_START + WARPS  # lanes that exist, per warp
 USED_START = LANES_START + WARPS  # path slots in use, per warp
 CONTEXT_WORDS = USED_START + WARPS
 
+TMEM_LANES = 128
+TMEM_COLUMNS = 512
+SCRATCH_BYTES = 1 << 16
+
 SCHEDULES = {"late": 0, "eager": 1, "random": 2}
 
 # A path's record: these words, then one word per join level, then its scalars.
@@ -72,11 +81,11 @@ PATH = {name: index for index, name in enumerate(PATH_FIELDS)}
 PATH_HEAD = len(PATH_FIELDS)
 
 READY, BLOCKED, POLLING, JOINING, GATHERING = range(1, 6)
-WAITS = ("none", "mbarrier", "barrier", "group", "warp")
+WAITS = ("none", "mbarrier", "barrier", "group", "warp", "time")
 
-# A queued operation: agent, mbarrier, site, then its operands.
+# A queued operation: agent, mbarrier, site, whether its agent keeps order, then its operands.
 RECORD_WORDS = 16
-RECORD_HEAD = 3
+RECORD_HEAD = 4
 QUEUE_RECORDS = 256
 
 FINISHED, SUSPENDED, STOPPED = range(3)  # what a path's code returns

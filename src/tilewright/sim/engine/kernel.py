@@ -62,6 +62,7 @@ from tilewright.passes.analysis.uniformity import leaves_early
 from tilewright.sim.engine import context
 from tilewright.sim.engine.calls import Calls
 from tilewright.sim.engine.context import PATH, PATH_HEAD
+from tilewright.sim.engine.flight import Flight, awaited_group, is_late
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.plan import Plan, loop_bounds, used_names
@@ -78,6 +79,7 @@ class Variable:
     slot: str
     dtype: DType
     width: int
+    resident: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class KernelCode:
         self.m: NativeMachine = module.machine("kernel")
         self.f = self.m.function
         self.calls = Calls(module)
+        self.flight = Flight(module, self.calls)
         self.variables: dict[str, Variable] = {}
         self.arrays: dict[str, Array] = {}
         self.frame_slots: dict[str, int] = {}
@@ -166,6 +169,8 @@ class KernelCode:
 
     def declare(self, name: str, dtype: DType, width: int) -> Variable:
         """Give a variable a slot; it begins as zero."""
+        if name not in self.variables and name in self.plan.late:
+            self.variables[name] = self._resident(dtype)
         if name not in self.variables:
             kind = llvm_type(dtype, width)
             slot = self.f.slot(kind)
@@ -173,6 +178,13 @@ class KernelCode:
             self.f.entry.append(f"  store {kind} {zero}, ptr {slot}")
             self.variables[name] = Variable(slot, dtype, width)
         return self.variables[name]
+
+    def _resident(self, dtype: DType) -> Variable:
+        """Keep a variable in the warp's frame, where an instruction may write it later."""
+        offset = self._reserve(WARP * dtype.bytes)
+        slot = f"%late{offset}"
+        self.f.entry.append(f"  {slot} = getelementptr i8, ptr %frame, i64 {offset}")
+        return Variable(slot, dtype, WARP, resident=True)
 
     def define(self, name: str, value: Lanes, width: int = 0) -> None:
         """Set a variable in all lanes; it is made at its first definition."""
@@ -498,6 +510,8 @@ class KernelCode:
         mask = self.m.unpack(self.active())
         for name in sorted(live):
             variable = self.variables[name]
+            if variable.resident:
+                continue
             if variable.width:
                 slot = self._frame_slot(name, variable)
                 kept = self._row(slot, variable.dtype)
@@ -510,6 +524,8 @@ class KernelCode:
         self.set_mask(self.m.cast(self.m.get_word("%path", PATH["lanes"]), UINT32))
         for name in sorted(live):
             variable = self.variables[name]
+            if variable.resident:
+                continue
             if variable.width:
                 self._put(variable, self._row(self._frame_slot(name, variable), variable.dtype))
             else:
@@ -734,10 +750,34 @@ class KernelCode:
             operands = self._wait(stmt, wait, inputs, live)
         else:
             operands = [self.operand(each, expr) for each, expr in inputs]
-        assert form.declaration.compute is not None
-        results = self.calls.issue(self.m, form, operands)
+        group = awaited_group(form)
+        if group is not None:
+            self.flight.wait(self.m, group)
+        if not is_late(form):
+            self._issue(stmt, operands, places)
+            return
+        now, later, after = (self.f.new_label(s) for s in ("now", "later", "after"))
+        eager = self.m.field("schedule") == context.SCHEDULES["eager"]
+        self.f.branch_if(str(eager.value), now, later)
+        self.f.label(now)
+        self._issue(stmt, operands, places)
+        self.f.branch(after)
+        self.f.label(later)
+        self.flight.record(self.m, form, operands, [self._place_row(each) for each in places])
+        self.f.branch(after)
+        self.f.label(after)
+
+    def _issue(self, stmt: Instruct, operands: list[Lanes], places: list[Expr]) -> None:
+        results = self.calls.issue(self.m, stmt.form, operands)
         for place, result in zip(places, results, strict=True):
             self._set_place(place, result, stmt)
+
+    def _place_row(self, place: Expr) -> str:
+        """Address the row of the warp's frame that a late result goes to."""
+        if isinstance(place, Var):
+            return self.variables[place.name].slot
+        assert isinstance(place, Load) and isinstance(place.tensor, Var)
+        return self._element(self.arrays[place.tensor.name], self.expr(place.indices[0]))
 
     def operand(self, declared: Operand, expr: Expr) -> Lanes:
         """Evaluate an operand in the type that the instruction's meaning takes."""

@@ -15,13 +15,14 @@ from tilewright.base.dtypes import BOOL, FLOAT32, UINT32, UINT64, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.base.spaces import Space
 from tilewright.isa.declaration import Form, Fragment
-from tilewright.isa.machine import WARP, Lanes, packed
-from tilewright.sim.engine import context, memory
+from tilewright.isa.machine import WARP, Lanes, SharedTile, packed
+from tilewright.sim.engine import context, memory, tensor
 from tilewright.sim.engine.context import BARRIER_FIELDS, BARRIER_START, FIELD
 from tilewright.sim.engine.module import Function, Module
 from tilewright.sim.engine.values import Values, llvm_type, memory_type, scalar_type
 
-VECTOR_ALIGN = 64
+# Agents whose operations land in the order in which they were issued.
+ORDERED_AGENTS = ("tensor",)
 
 
 class NativeMachine(Values):
@@ -419,7 +420,36 @@ class NativeMachine(Values):
             memo[key] = self.gather(elements, which, lane)
         return memo[key]
 
+    def load_cells(self, cells: Lanes) -> Lanes:
+        """Load a 32-bit cell of Tensor Memory per active lane."""
+        return tensor.load_cells(self, cells)
+
+    def store_cells(self, cells: Lanes, value: Lanes) -> None:
+        """Store a 32-bit cell of Tensor Memory per active lane."""
+        tensor.store_cells(self, cells, value)
+
+    def product_tiles(
+        self,
+        d: Lanes,
+        a: SharedTile | Lanes,
+        b: SharedTile,
+        shape: tuple[Lanes, Lanes, int],
+        types: tuple[DType, DType],
+        accumulate: Lanes,
+    ) -> None:
+        """Multiply tiles in memory into Tensor Memory."""
+        tensor.product_tiles(self, d, a, b, shape, types, accumulate)
+
     # ---- barriers, agents, faults
+
+    def cta_state(self, field: str) -> Lanes:
+        """Read a word of the CTA's state, uint32."""
+        return self.cast(self.field(field), UINT32)
+
+    def set_cta_state(self, field: str, value: Lanes) -> None:
+        """Write a word of the CTA's state."""
+        self.set_field(field, value)
+        self.bump("progress")
 
     def _barrier_word(self, barrier: Lanes, field: str) -> str:
         wide = self.cast(barrier & (context.BARRIERS - 1), UINT64)
@@ -441,7 +471,8 @@ class NativeMachine(Values):
         words = [self.cast(self._raw(each), UINT64) for each in operands]
         key = self.cast(barrier, UINT64) if barrier is not None else self.constant(0, UINT64)
         site = self.lanes(UINT32, self.site, 0)
-        head = [self.constant(agent + 1, UINT64), key, self.cast(site, UINT64)]
+        ordered = self.constant(form.time.agent in ORDERED_AGENTS, UINT64)
+        head = [self.constant(agent + 1, UINT64), key, self.cast(site, UINT64), ordered]
         self.function.emit("call void @make_room(ptr %ctx)")
         tail = self.field("queue_tail")
         start = (tail & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir.expressions import Expr, Read, Var
+from tilewright.ir.operands import written_places
 from tilewright.ir.rewrite import rewrite
 from tilewright.ir.statements import (
     Bind,
@@ -29,8 +30,9 @@ from tilewright.ir.statements import (
     While,
 )
 from tilewright.ir.types import TensorType
-from tilewright.ir.visit import children, walk
+from tilewright.ir.visit import children, walk, walk_statements
 from tilewright.passes.analysis.uniformity import Uniformity, analyse_uniformity
+from tilewright.sim.engine.flight import is_late
 
 Names = frozenset[str]
 
@@ -40,7 +42,8 @@ class Plan:
     """Facts about the statements of a kernel; statements are told apart by identity.
 
     `suspending` may suspend; `spinning` are loops that poll memory; `live` are the names of the
-    variables whose value is needed after a statement; `depth` is how deeply constructs nest in
+    variables whose value is needed after a statement; `late` are those that an instruction
+    writes after its issue; `depth` is how deeply constructs nest in
     which paths part.
     """
 
@@ -50,6 +53,7 @@ class Plan:
     spinning: frozenset[int]
     live: dict[int, Names]
     depth: int
+    late: Names
 
     def suspends(self, stmt: Stmt) -> bool:
         """Tell whether a path may stop in a statement."""
@@ -96,7 +100,14 @@ def plan_kernel(kernel: Kernel) -> Plan:
         frozenset(search.spinning),
         lives.after,
         _depth(plain.body, suspending),
+        frozenset(_late_cells(plain)),
     )
+
+
+def _late_cells(kernel: Kernel) -> Iterable[str]:
+    for stmt in walk_statements(kernel.body):
+        if isinstance(stmt, Instruct) and is_late(stmt.form):
+            yield from (each.name for each in written_places(stmt) if isinstance(each, Var))
 
 
 def _branch_on_predicate(stmt: Instruct) -> If | None:

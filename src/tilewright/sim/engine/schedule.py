@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64
 from tilewright.isa.machine import Lanes
-from tilewright.sim.engine import context
+from tilewright.sim.engine import context, flight
 from tilewright.sim.engine.context import PATH, PATHS
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
@@ -19,6 +19,7 @@ from tilewright.sim.engine.native import NativeMachine
 
 def emit(module: Module, path_words: int, frame_bytes: int) -> None:
     """Emit the scheduler for a kernel whose paths and frames have these sizes."""
+    flight.emit(module)
     _fault(module)
     _draw(module)
     _tick(module)
@@ -28,6 +29,7 @@ def emit(module: Module, path_words: int, frame_bytes: int) -> None:
     _leave(module, path_words)
     _release(module, path_words)
     _land_record(module)
+    _land(module)
     _queue(module)
     _land_needed(module, path_words)
     _run(module, path_words, frame_bytes)
@@ -292,6 +294,30 @@ def _land_record(module: Module) -> None:
     f.function.finish("void", "ptr %ctx, i64 %index", "noinline")
 
 
+def _land(module: Module) -> None:
+    """Land an operation; where its agent keeps order, those of the agent before it first."""
+    f = module.machine("land")
+    queue = f.pointer("queue")
+    number = f.lanes(UINT64, "%index", 0)
+
+    def record(index: Lanes) -> str:
+        start = (index & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
+        return f.op(f"getelementptr i64, ptr {queue}, i64 {start.value}")
+
+    ordered = f.get_word(record(number), 3) != 0
+    with f.function.when(str(ordered.value)):
+        head = f.field("queue_head")
+        with f.function.loop(str((number - head).value)) as step:
+            earlier = head + f.lanes(UINT64, step, 0)
+            at = record(earlier)
+            pending = (f.get_word(at, 0) != 0) & (f.get_word(at, 3) != 0)
+            with f.function.when(str(pending.value)):
+                f.function.emit(f"call void @land_record(ptr %ctx, i64 {earlier.value})")
+    f.function.emit(f"call void @land_record(ptr %ctx, i64 {number.value})")
+    f.function.emit("ret void")
+    f.function.finish("void", "ptr %ctx, i64 %index", "noinline")
+
+
 def _queue(module: Module) -> None:
     f = module.machine("make_room")
     head = f.field("queue_head")
@@ -334,7 +360,7 @@ def _land_needed(module: Module, path_words: int) -> None:
                 at = (number & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
                 agent, barrier = f.get_word(queue, at.value), f.get_word(queue, (at + 1).value)
                 with f.function.when(str(((agent != 0) & (barrier == key)).value)):
-                    f.function.emit(f"call void @land_record(ptr %ctx, i64 {number.value})")
+                    f.function.emit(f"call void @land(ptr %ctx, i64 {number.value})")
                     f.function.emit("ret i1 true")
                     f.function.label(f.function.new_label("dead"))
     head = f.field("queue_head")
@@ -432,7 +458,7 @@ def _land_at_random(f: NativeMachine) -> None:
         at = (chosen & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
         pending = f.get_word(f.pointer("queue"), at.value) != 0
         with f.function.when(str(pending.value)):
-            f.function.emit(f"call void @land_record(ptr %ctx, i64 {chosen.value})")
+            f.function.emit(f"call void @land(ptr %ctx, i64 {chosen.value})")
 
 
 def _end(f: NativeMachine) -> None:
