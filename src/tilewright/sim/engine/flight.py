@@ -101,7 +101,12 @@ class Flight:
             if literal(each) is not None:
                 continue
             if each.width:
-                arguments.append(f"ptr {f.word('%record', at)}")
+                # Functions take vectors at aligned addresses, which records do not give.
+                vector = f"<{WARP} x {memory_type(each.dtype)}>"
+                kept = f.op(f"load {vector}, ptr {f.word('%record', at)}, align 8")
+                slot = f.function.slot(vector)
+                f.function.emit(f"store {vector} {kept}, ptr {slot}, align 64")
+                arguments.append(f"ptr {slot}")
                 at += _ROW
             else:
                 value = f.cast(f.get_word("%record", at), each.dtype)

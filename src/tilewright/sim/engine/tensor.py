@@ -6,6 +6,7 @@ the 128 lanes of a column side by side, so that a column of the accumulator is a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, UINT32, UINT64, DType
@@ -17,6 +18,8 @@ from tilewright.sim.engine.values import llvm_type, scalar_type
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
 
+# Where an element of a row and a k goes, counted in elements.
+Place = Callable[[Lanes, Lanes | int], Lanes]
 _CODE = "tensor-memory"
 _OUTSIDE = "an access to Tensor Memory outside its lanes, or in columns that are not allocated"
 _BLOCK = 16  # rows of a vector in a product
@@ -151,7 +154,7 @@ class _Product:
         if isinstance(a, Lanes):
             self._unpack_cells(a, rows, scratch)
         else:
-            self._unpack(a, rows, lambda row, k: k * rows + row, scratch, along_rows=True)
+            self._unpack(a, rows, lambda row, k: rows * k + row, scratch, along_rows=True)
         self._unpack(b, columns, lambda row, k: row * self.depth + k, right, along_rows=False)
         self._multiply(d, rows, columns, accumulate, scratch, right)
         f.bump("progress")
@@ -192,7 +195,9 @@ class _Product:
             return f.cast(value, FLOAT32)
         return f.bitcast(f.bitcast(value, UINT32) & 0xFFFFE000, FLOAT32)
 
-    def _unpack(self, tile: SharedTile, rows: Lanes, place, into: str, *, along_rows: bool) -> None:  # type: ignore[no-untyped-def]
+    def _unpack(
+        self, tile: SharedTile, rows: Lanes, place: Place, into: str, *, along_rows: bool
+    ) -> None:
         """Unpack a tile in shared memory; `place(row, k)` is where an element goes."""
         f = self.f
         plain, turned, after = (f.function.new_label(s) for s in ("plain", "turned", "after"))
