@@ -3,7 +3,7 @@
 One thread announces how many bytes will come and starts the copy; every thread waits until they
 have landed. Take the wait away and the simulator shows what a GPU might do: nothing has come yet.
 
-    python examples/mbarrier_copy.py
+Run it by `python examples/mbarrier_copy.py`.
 """
 
 import numpy as np

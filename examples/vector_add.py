@@ -1,6 +1,6 @@
 """Add two vectors of any length: one thread per element, the last block partly idle.
 
-    python examples/vector_add.py
+Run it by `python examples/vector_add.py`.
 """
 
 import numpy as np

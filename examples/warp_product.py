@@ -4,7 +4,7 @@ Each warp computes 16 × 8 elements of A · Bᵀ, sixteen columns of A and B at 
 layout says which lane of the warp holds which element in which register, as the figures of the
 PTX ISA do; Tilewright proves that the tiles given to an instruction are laid out as it requires.
 
-    python examples/warp_product.py
+Run it by `python examples/warp_product.py`.
 """
 
 import numpy as np

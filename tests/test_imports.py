@@ -58,6 +58,8 @@ def test_imports_go_down(path: Path) -> None:
         if root != "tilewright":
             continue
         other = rest.partition(".")[0]
+        if other == "__version__" and own == "cli":
+            continue  # the package's own, which only the command line stands above
         where = f"{path}:{line}: {module}"
         assert other in ORDER, f"{where}: import from the folder that has it"
         assert ORDER.index(other) <= ORDER.index(own), f"{where} stands above {own}"

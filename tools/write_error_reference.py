@@ -1,6 +1,6 @@
 """Write `docs/errors.md` from the table of error codes.
 
-    python tools/write_error_reference.py
+Run it by `python tools/write_error_reference.py`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilewright import compat, driver
+from tilewright import __version__, compat, driver
+from tilewright.base.errors import LaunchError
 from tilewright.compat.names import PACKAGES
 from tilewright.compat.scripts import FirstCompile, Script, reported
 from tilewright.driver import Defaults, Executable
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; give the exit code."""
     parser = _parser()
     parsed = parser.parse_args(arguments)
-    if parsed.command is _run and not parsed.script and not parsed.module:
+    if parsed.command is _run and not parsed.module and parsed.script in ([], ["--"]):
         parser.error("run needs a SCRIPT, or -m MODULE")
     try:
         return reported(lambda: parsed.command(parsed))
@@ -38,7 +39,8 @@ def _run(parsed: Namespace) -> None:
         schedule=parsed.schedule,
         on_compile=_Announcement(),
     )
-    name, *rest = parsed.module or parsed.script
+    words = parsed.module or parsed.script
+    name, *rest = words[1:] if words[0] == "--" else words
     _substitute(parsed)
     with driver.session(defaults):
         Script(name, tuple(rest), is_module=bool(parsed.module)).run()
@@ -49,7 +51,13 @@ def _source(parsed: Namespace) -> None:
 
 
 def _build(parsed: Namespace) -> None:
-    write_whole(Path(parsed.output), _compiled(parsed).cubin())
+    cubin = _compiled(parsed).cubin()
+    try:
+        write_whole(Path(parsed.output), cubin)
+    except OSError as error:
+        raise LaunchError(
+            f"the file {parsed.output!r} cannot be written", code="bad-option", found=error.strerror
+        ) from error
 
 
 def _compiled(parsed: Namespace) -> Executable:
@@ -67,15 +75,20 @@ def _substitute(parsed: Namespace) -> None:
 
 
 class _Announcement:
-    """Says for which target a program is simulated, once for each."""
+    """Says where a program runs and for which target, once for each."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
 
     def __call__(self, executable: Executable) -> None:
-        if executable.target.arch not in self._said:
-            self._said.add(executable.target.arch)
-            _say(f"no GPU is used: {executable.name} is simulated for {executable.target}")
+        gpu, target = executable.gpu, executable.target
+        key = f"{executable.backend} {target}"
+        if key not in self._said:
+            self._said.add(key)
+            if gpu is None:
+                _say(f"no GPU is used: {executable.name} is simulated for {target}")
+            else:
+                _say(f"{executable.name} is compiled for {target} and runs on the {gpu.name}")
 
 
 def _say(text: str) -> None:
@@ -86,9 +99,15 @@ def _parser() -> ArgumentParser:
     parser = ArgumentParser(
         "tilewright", description="GPU kernels in Python, simulated and compiled."
     )
+    parser.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run a program; its kernels run on the simulator")
+    run = commands.add_parser(
+        "run",
+        help="run a program; its kernels run on the simulator",
+        usage="tilewright run [OPTIONS] SCRIPT [ARGS…]\n"
+        "       tilewright run [OPTIONS] -m MODULE [ARGS…]",
+    )
     _common(run)
     run.add_argument("--backend", choices=driver.BACKENDS, help="where kernels run")
     run.add_argument(

@@ -11,7 +11,7 @@ of the command line as `Defaults`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, runtime_checkable
@@ -25,12 +25,15 @@ from tilewright.ir.expressions import Constant
 from tilewright.ir.statements import Kernel, Program
 from tilewright.ir.types import PointerType
 from tilewright.passes import pipeline
-from tilewright.passes.check_target import choose_target
+from tilewright.passes.check_target import choose_target, has_instructions
 from tilewright.runtime import nvrtc
 from tilewright.runtime.arguments import bind
+from tilewright.runtime.cuda_driver import Gpu, find_gpu, require_gpu
+from tilewright.runtime.gpu import Launcher
 from tilewright.runtime.host import HostRun
 from tilewright.runtime.once import Once
 from tilewright.runtime.simulator import Simulator
+from tilewright.runtime.staging import stage
 
 BACKENDS = ("auto", "gpu", "sim")
 SCHEDULES = ("late", "eager", "random")
@@ -75,7 +78,7 @@ _session = Defaults()
 
 
 @contextmanager
-def session(defaults: Defaults) -> Iterator[None]:
+def session(defaults: Defaults) -> Generator[None]:
     """Let defaults hold, in all threads, until the block ends."""
     global _session
     before, _session = _session, defaults
@@ -110,17 +113,28 @@ class Executable:
         program: Program,
         lowered: Program,
         target: Target,
-        backend: str,
+        gpu: Gpu | None,
         simulator: Simulator,
     ) -> None:
         self.program = program
         self.ir = lowered
         self.target = target
-        self.backend = backend
+        self.gpu = gpu
         self._written = frozenset[str]().union(*map(_written, lowered.kernels))
         self._simulator = simulator
+        self._said_that_copies_are_made = False
         self._source = Once(lambda: codegen.generate(lowered, target).text)
         self._built = Once(lambda: nvrtc.build(self.source, target, self.name))
+        # Called for every launch: what it costs is what a launch costs.
+        self._call = self._simulate
+        if gpu is not None:
+            launcher = Launcher(program, lowered, target, self._written, self.cubin, _print)
+            self._call = launcher.launch
+
+    @property
+    def backend(self) -> str:
+        """Say where calls run: "gpu" or "sim"."""
+        return "sim" if self.gpu is None else "gpu"
 
     @property
     def name(self) -> str:
@@ -152,10 +166,20 @@ class Executable:
     def __call__(self, *arguments: Any) -> None:
         """Run the program; arrays that it writes are changed in place.
 
-        Raises `LaunchError` for arguments or a launch that cannot be, and `SimulationError` for
-        what goes wrong in a kernel.
+        On a GPU it returns as soon as the launches are queued. Raises `LaunchError` for
+        arguments or a launch that cannot be, and `SimulationError` for what goes wrong in a
+        kernel.
         """
-        bound = bind(self.program, arguments, self._written)
+        self._call(arguments)
+
+    def _simulate(self, arguments: tuple[Any, ...]) -> None:
+        staged = stage(arguments)
+        if staged is not None and not self._said_that_copies_are_made:
+            self._said_that_copies_are_made = True
+            text = f"{self!r} copies arrays of the GPU to the CPU and back"
+            print(f"tilewright: {text}", file=sys.stderr, flush=True)
+        given = arguments if staged is None else staged.arguments
+        bound = bind(self.program, given, self._written)
         run = HostRun(
             self.ir,
             lambda kernel, values: self._simulator.launch(kernel, values, bound.memories, _print),
@@ -163,9 +187,12 @@ class Executable:
         )
         run(bound.values)
         bound.copy_back()
+        if staged is not None:
+            names = enumerate(param.name for param in self.program.params)
+            staged.copy_back({position for position, name in names if name in self._written})
 
     def __repr__(self) -> str:
-        where = {"sim": "the simulator", "gpu": "the GPU"}[self.backend]
+        where = "the simulator" if self.gpu is None else f"the GPU {self.gpu.name}"
         return f"<{self.name} for {self.target} on {where}>"
 
 
@@ -183,9 +210,10 @@ def compile(
 ) -> Executable:
     """Compile a kernel for a target.
 
-    `target` is a name such as "sm_90a"; `None` or "cuda" stand for the first usual target that
-    has every instruction of the kernel. `backend` is "auto", "gpu" or "sim"; launches on a GPU
-    do not exist yet, so that "auto" is the simulator and "gpu" is refused. `schedule` says when
+    `target` is a name such as "sm_90a"; `None` or "cuda" stand for that of the GPU, and on the
+    simulator for the first usual target that has every instruction of the kernel. `backend` is
+    "gpu", "sim" or "auto": the GPU if there is one that runs what the target is compiled to, and
+    neither `schedule` nor `numerics` is asked for, else the simulator. `schedule` says when
     asynchronous operations land in the simulator: "late" (the default), "eager", "random" or
     "random:SEED". `numerics` is "fast". `workers` is the number of threads that simulate,
     `step_limit` bounds the turns of the kernel's loops, `memory_limit` the bytes that the
@@ -196,12 +224,18 @@ def compile(
     if unknown:
         _refuse("an option", next(iter(unknown)), _OPTIONS)
     program = _program_of(kernel)
-    chosen = _target(_session.target or target, program)
     place = _backend(_session.backend or backend or "auto")
-    options = _options(_session.schedule or schedule, numerics, workers, step_limit)
+    schedule = _session.schedule or schedule
+    options = _options(schedule, numerics, workers, step_limit)
+    if memory_limit is not None and not _is_count(memory_limit):
+        _refuse("a number of bytes", memory_limit, ("1 or more",))
+    simulated = "schedule" if schedule else "numerics" if numerics else None
+    arch = requested_arch(_session.target or target)
+    gpu = _gpu(place, simulated, arch, program)
+    chosen = _target(arch, gpu, program)
     lowered = pipeline.lower(program, chosen, pipeline.Options())
     simulator = Simulator(lowered, chosen, options, memory_limit)
-    executable = Executable(program, lowered, chosen, place, simulator)
+    executable = Executable(program, lowered, chosen, gpu, simulator)
     if _session.on_compile is not None:
         _session.on_compile(executable)
     return executable
@@ -212,7 +246,7 @@ _OPTIONS = (
 )
 
 
-def _program_of(kernel: HasProgram | Program) -> Program:
+def _program_of(kernel: object) -> Program:
     if isinstance(kernel, Program):
         return kernel
     if isinstance(kernel, HasProgram):
@@ -225,22 +259,46 @@ def _program_of(kernel: HasProgram | Program) -> Program:
     )
 
 
-def _target(request: TargetLike, program: Program) -> Target:
-    arch = requested_arch(request)
-    return choose_target(program) if arch is None else target_named(arch)
+def _target(arch: str | None, gpu: Gpu | None, program: Program) -> Target:
+    if arch is not None:
+        return target_named(arch)
+    own = None if gpu is None else gpu.target
+    return choose_target(program) if own is None else own
 
 
 def _backend(name: str) -> str:
     if name not in BACKENDS:
         _refuse("a backend", name, BACKENDS)
-    if name == "gpu":
-        raise TargetError(
-            "a kernel cannot be launched on a GPU",
-            code="missing-tool",
+    return name
+
+
+def _gpu(place: str, simulated: str | None, arch: str | None, program: Program) -> Gpu | None:
+    """Choose the GPU to run on, or the simulator; `simulated` is an option only for the latter."""
+    if place == "sim" or (place == "auto" and simulated is not None):
+        return None
+    if simulated is not None:
+        raise LaunchError(
+            f"the option {simulated!r} is one of the simulator's",
+            code="bad-option",
             expected='backend="sim", or "auto"',
-            hint="this version compiles for GPUs (source, ptx, cubin) and runs on the simulator",
+            found='backend="gpu"',
         )
-    return "sim"
+    gpu = find_gpu() if place == "auto" else require_gpu()
+    if gpu is None:
+        return None
+    target = gpu.target if arch is None else target_named(arch)
+    if target is not None and gpu.runs(target) and (arch or has_instructions(program, target)):
+        return gpu
+    if place == "auto":
+        return None
+    raise TargetError(
+        f"the GPU does not run {program.name}",
+        code="missing-tool",
+        expected="a GPU that runs cubins for "
+        + (arch or "a target with every instruction of the kernel"),
+        found=f"{gpu.name}, for {gpu.target}",
+        hint='backend="sim" runs it on the CPU',
+    )
 
 
 def _options(
@@ -250,16 +308,20 @@ def _options(
     if numerics not in (None, "fast"):
         _refuse("a kind of numerics", numerics, ("fast",))
     for what, count in (("a number of workers", workers), ("a step limit", step_limit)):
-        if count is not None and count < 1:
+        if count is not None and not _is_count(count):
             _refuse(what, count, ("1 or more",))
     return sim.Options(
         schedule=name, seed=seed, workers=workers, step_limit=step_limit, cpu=_session.cpu
     )
 
 
-def _schedule(text: str) -> tuple[str, int]:
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and value >= 1
+
+
+def _schedule(text: object) -> tuple[str, int]:
     """Read a schedule and its seed."""
-    name, colon, seed = text.partition(":")
+    name, colon, seed = str(text).partition(":")
     if name not in SCHEDULES or (colon and (name != "random" or not seed.isdecimal())):
         _refuse("a schedule", text, (*SCHEDULES, "random:SEED"))
     return name, int(seed or 0)

@@ -72,7 +72,7 @@ def statements(form: Form) -> Iterator[str]:
         yield statement(form, [each for each in form.operands if not each.optional])
 
 
-def assemble(body: list[str], capability: int) -> str:
+def assemble(body: list[str], capability: int | str) -> str:
     """Compile a kernel of these statements; give the log if that fails, else nothing."""
     source = 'extern "C" __global__ void k(unsigned long long s) {\n' + "\n".join(body) + "\n}\n"
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"k.cu", 0, [], [])
@@ -92,14 +92,30 @@ def name_of(declaration: Declaration) -> str:
 def by_target(declaration: Declaration, most: int) -> dict[int, list[Form]]:
     found: dict[int, list[Form]] = {}
     for form in declaration.forms():
-        found.setdefault(form.targets.since, []).append(form)
+        if not form.targets.arches:
+            found.setdefault(form.targets.since, []).append(form)
     return {
         since: forms if len(forms) <= most else random.Random(since).sample(forms, most)
         for since, forms in found.items()
     }
 
 
-@pytest.mark.parametrize("declaration", DECLARATIONS, ids=name_of)
+GENERAL = [each for each in DECLARATIONS if by_target(each, 1)]
+SPECIFIC = [each for each in DECLARATIONS if next(iter(each.forms())).targets.arches]
+
+
+@pytest.mark.parametrize("declaration", SPECIFIC, ids=name_of)
+def test_every_form_of_an_architecture_assembles_there_only(declaration: Declaration) -> None:
+    forms = list(declaration.forms())
+    forms = forms if len(forms) <= 120 else random.Random(0).sample(forms, 120)
+    body = [text for form in forms for text in statements(form)]
+    for arch in forms[0].targets.arches:
+        assert not assemble(body, arch.removeprefix("sm_"))
+    for form in forms[:3]:
+        assert assemble([statement(form, list(form.operands))], "90a"), form.text
+
+
+@pytest.mark.parametrize("declaration", GENERAL, ids=name_of)
 def test_every_form_assembles(declaration: Declaration) -> None:
     for since, forms in by_target(declaration, 200).items():
         body = [text for form in forms for text in statements(form)]

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from tilewright.base.locations import Location
 
+# How many calls of a chain an error lists.
+_CALLERS = 8
+
 
 class TilewrightError(Exception):
     """Report a mistake in a program or in the use of this package.
@@ -45,7 +48,9 @@ class TilewrightError(Exception):
             lines.append(f"  --> {first.header()}")
             if excerpt := first.excerpt():
                 lines.append(excerpt)
-            lines += [f"  called from {caller.header()}" for caller in callers]
+            lines += [f"  called from {caller.header()}" for caller in callers[:_CALLERS]]
+            if more := callers[_CALLERS:]:
+                lines.append(f"  called through {len(more)} more calls from {more[-1].header()}")
         labelled = (("expected", self.expected), ("found", self.found), ("hint", self.hint))
         lines += [f"  {label}: {text}" for label, text in labelled if text]
         lines += [f"  note: {note}" for note in self.notes]
@@ -143,6 +148,7 @@ CODES: dict[str, tuple[type[TilewrightError], str]] = {
     "argument-read-only": (LaunchError, "A read-only array is given where the kernel writes."),
     "launch-shape": (LaunchError, "A grid, block or cluster is not one that can be launched."),
     "launch-memory": (LaunchError, "A launch would take more memory than its limit allows."),
+    "gpu-fault": (LaunchError, "The GPU refuses a launch, or reports that an earlier one failed."),
     "host-assertion": (LaunchError, "An assertion in the host's part of a program does not hold."),
     "bad-option": (LaunchError, "An option of a call or of the command line is unknown or bad."),
     "name-taken": (LaunchError, "An import name cannot be substituted by this package."),
@@ -158,6 +164,10 @@ CODES: dict[str, tuple[type[TilewrightError], str]] = {
     ),
     "mbarrier-protocol": (SimulationError, "An mbarrier is used against its protocol."),
     "barrier-protocol": (SimulationError, "A named barrier is used against its protocol."),
+    "tensor-memory": (
+        SimulationError,
+        "Tensor Memory is allocated, freed or accessed against its rules.",
+    ),
     "trap": (SimulationError, "A kernel trapped, or an assertion in it failed."),
     "undefined-operation": (SimulationError, "An instruction's operands have no defined result."),
     # the project's own faults

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from tilewright.base import lazy
 from tilewright.base.targets import Target
@@ -30,7 +30,7 @@ class Replacements:
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, or add it."""
-        self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
+        self._before.append((owner, name, cast("dict[str, Any]", vars(owner)).get(name, _ABSENT)))
         setattr(owner, name, value)
 
     def restore(self) -> None:
@@ -64,10 +64,9 @@ class DeviceMapping:
         for name, value in _cuda_names(self.target).items():
             self._replaced.replace(torch.cuda, name, value)
         self._replaced.replace(torch, "Generator", _generator(torch))
-        purpose = "map devices"
-        context = lazy.optional("torch.utils._device", purpose=purpose).DeviceContext
+        context = lazy.optional("torch.utils._device", purpose="map devices").DeviceContext
         self._replaced.replace(context, "__init__", _mapped_init(torch, context.__init__))
-        start = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+        start = cast(Any, threading.Thread)._bootstrap_inner
         self._replaced.replace(threading.Thread, "_bootstrap_inner", self._in_thread(start))
         self._enter(torch)
 
@@ -271,6 +270,11 @@ def properties(target: Target) -> SimpleNamespace:
     )
 
 
+def _context(value: Any = None) -> nullcontext[Any]:
+    """Stand for a context in which a stream or a device is current."""
+    return nullcontext(value)
+
+
 def _cuda_names(target: Target) -> dict[str, Any]:
     """List what replaces names of `torch.cuda`."""
     chip = properties(target)
@@ -296,8 +300,8 @@ def _cuda_names(target: Target) -> dict[str, Any]:
         "max_memory_allocated": always(0),
         "current_stream": always(stream),
         "default_stream": always(stream),
-        "stream": lambda stream=None: nullcontext(stream),
-        "device": lambda device=None: nullcontext(device),
+        "stream": _context,
+        "device": _context,
         "Stream": Stream,
         "Event": Event,
         **dict.fromkeys(

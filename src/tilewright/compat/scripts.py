@@ -13,10 +13,10 @@ import runpy
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Generic, Protocol, TypeVar
 
 from tilewright.base.errors import LaunchError, TilewrightError
@@ -61,7 +61,7 @@ def _run_file(name: str) -> None:
 
 
 @contextlib.contextmanager
-def _as_program(argv: list[str], folder: str) -> Iterator[None]:
+def _as_program(argv: list[str], folder: str) -> Generator[None]:
     before = sys.argv, list(sys.path), sys.modules["__main__"]
     sys.argv = argv
     sys.path[:1] = [folder]
@@ -72,10 +72,10 @@ def _as_program(argv: list[str], folder: str) -> Iterator[None]:
 
 
 def _join_threads() -> None:
+    apart = (threading.current_thread(), threading.main_thread())
     for thread in threading.enumerate():
-        if thread not in (threading.current_thread(), threading.main_thread()):
-            if not thread.daemon:
-                thread.join()
+        if thread not in apart and not thread.daemon:
+            thread.join()
 
 
 # ---------------------------------------------------------------------------- stopping
@@ -152,10 +152,9 @@ def reported(action: Callable[[], None]) -> int:
 
 def _caller(trace: TracebackType | None) -> Location | None:
     """Find the innermost line of the user's that an exception passed."""
-    frames = [
-        frame for frame in traceback.extract_tb(_trimmed(trace)) if not _is_ours(frame.filename)
-    ]
-    if trace is None or not frames or _trimmed(trace) is None:
+    passed = zip(traceback.walk_tb(trace), traceback.extract_tb(trace), strict=True)
+    frames = [summary for (frame, _), summary in passed if not _is_ours(frame)]
+    if not frames:
         return None
     last = frames[-1]
     return Location(
@@ -169,13 +168,11 @@ def _caller(trace: TracebackType | None) -> Location | None:
 
 def _trimmed(trace: TracebackType | None) -> TracebackType | None:
     """Drop the frames that lead to the script."""
-    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+    while trace is not None and _is_ours(trace.tb_frame):
         trace = trace.tb_next
     return trace
 
 
-def _is_ours(filename: str) -> bool:
-    return filename.startswith((_OWN_FOLDER, "<frozen runpy>")) or filename == runpy.__file__
-
-
-_OWN_FOLDER = str(Path(__file__).parent.parent) + os.sep
+def _is_ours(frame: FrameType) -> bool:
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return package in ("tilewright", "runpy") or frame.f_code.co_filename == "<frozen runpy>"

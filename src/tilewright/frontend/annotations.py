@@ -99,7 +99,7 @@ def _extent(value: Any) -> Expr:
             found=repr(value),
             hint=f"declare the symbol before the kernel: {value} = T.dynamic({value!r})",
         )
-    extent = lift_index(value)
+    extent = lift_index(value, "an extent", argument_place(0))
     number = as_constant(extent)
     if number is not None and number < 1:
         raise FrontendError(
@@ -130,6 +130,14 @@ def parameter_type(annotation: Any, name: str, location: Location) -> Type:
     Raises `FrontendError` (`bad-annotation`).
     """
     match annotation:
+        case TensorKind(TensorType(space=space)) if space is not Space.GLOBAL:
+            raise FrontendError(
+                f"the tensor {name!r} is not in global memory, as parameters are",
+                code="bad-annotation",
+                location=location,
+                expected='scope="global"',
+                found=f'scope="{space.value}"',
+            )
         case TensorKind() | PointerKind():
             return annotation.type
         case ScalarKind():

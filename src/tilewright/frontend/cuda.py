@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.base.dtypes import BOOL, FLOAT32, INT32, UINT32, UINT64, dtype
 from tilewright.base.errors import FrontendError
+from tilewright.base.formats import directives
 from tilewright.frontend import collectives
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.collectives import FULL_MASK
@@ -21,6 +22,7 @@ from tilewright.frontend.tiles import TILE
 from tilewright.frontend.values import lift, wrap
 from tilewright.ir.expressions import (
     Bitcast,
+    Expr,
     Intrinsic,
     SpecialRegister,
     binary,
@@ -31,7 +33,7 @@ from tilewright.ir.expressions import (
     unary,
 )
 from tilewright.ir.statements import Assert, Instruct, Print, While
-from tilewright.ir.types import ScalarType
+from tilewright.ir.types import PointerType, ScalarType
 from tilewright.isa import named
 from tilewright.isa.declaration import Form
 
@@ -185,14 +187,70 @@ def cvta_generic_to_shared(ptr: Any) -> Any:
 
 
 def printf(format: Any, *values: Any) -> None:
-    """Print as C does, once per thread; the format is known when the kernel is compiled."""
+    """Print as C does, once per thread; the format is known when the kernel is compiled.
+
+    Raises `FrontendError` (`operand-count`, `operand-type`) for values that are not those of
+    the format, which C would print as something else.
+    """
     if not isinstance(format, str):
         raise FrontendError(
             "the format is text that is known when the kernel is compiled",
             code="not-constant",
             location=argument_place(0),
         )
-    current().emit(Print(format, tuple(lift(each) for each in values), location=here()))
+    operands = tuple(lift(each) for each in values)
+    _check_format(format, operands)
+    current().emit(Print(format, operands, location=here()))
+
+
+def _check_format(format: str, operands: tuple[Expr, ...]) -> None:
+    """Hold a format against what is printed, as C passes it: in 32 or 64 bits, or as double."""
+    asked = directives(format)
+    if asked is None or any(each.kind == "text" for each in asked):
+        raise FrontendError(
+            "the format has a directive that cannot be printed",
+            code="bad-call",
+            location=argument_place(0),
+            expected="%d, %u, %x, %c, with ll for 64 bits, %f, %e, %g, %p, or %% for itself",
+            found=repr(format),
+        )
+    if len(asked) != len(operands):
+        raise FrontendError(
+            "the format asks for another number of values",
+            code="operand-count",
+            location=here(),
+            expected=f"{len(asked)}: {', '.join(each.text for each in asked) or 'none'}",
+            found=f"{len(operands)} values",
+        )
+    for position, (directive, operand) in enumerate(zip(asked, operands, strict=True), 1):
+        kind, bits = _passed_as(operand)
+        if (directive.kind, directive.bits) != (kind, bits):
+            raise FrontendError(
+                f"the directive {directive.text} prints another type of value",
+                code="operand-type",
+                location=argument_place(position),
+                expected=_PASSED[directive.kind].format(directive.bits),
+                found=str(operand.type),
+            )
+
+
+_PASSED = {
+    "int": "an integer of {} bits, or one below 32",
+    "float": "a float",
+    "pointer": "a pointer",
+}
+
+
+def _passed_as(operand: Expr) -> tuple[str, int]:
+    match operand.type:
+        case PointerType():
+            return "pointer", 64
+        case ScalarType(dtype=dtype) if dtype.is_float and dtype.lanes == 1:
+            return "float", 64
+        case ScalarType(dtype=dtype) if dtype.lanes == 1:
+            return "int", max(dtype.bits, 32)
+        case _:
+            return "nothing", 0
 
 
 def trap_when_assert_failed(predicate: Any) -> None:

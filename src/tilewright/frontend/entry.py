@@ -97,7 +97,7 @@ def _extents(name: str, value: Any) -> tuple[Expr, Expr, Expr]:
             location=argument_place(name),
             found=f"{len(parts)} extents",
         )
-    found = [cast(lift_index(each), INT32) for each in parts]
+    found = [cast(lift_index(each, "an extent", argument_place(name)), INT32) for each in parts]
     found += [int32(1)] * (3 - len(found))
     for each in found:
         number = as_constant(each)

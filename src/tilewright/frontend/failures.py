@@ -22,10 +22,10 @@ def python_failure(
     ours = (getattr(function, "__module__", None) or "").startswith("tilewright.")
     if ours and isinstance(error, TypeError) and not _accepts(function, args, kwargs):
         return FrontendError(
-            f"{getattr(function, '__name__', 'this')}() is called with wrong arguments",
+            f"{_name(function)}() is called with wrong arguments",
             code="bad-call",
             location=where,
-            expected=f"{getattr(function, '__name__', '')}{inspect.signature(function)}",
+            expected=f"{_name(function)}{_parameters(function)}",
             found=str(error),
         )
     return FrontendError(
@@ -55,7 +55,20 @@ def failed_assertion(error: AssertionError, where: Location) -> TilewrightError:
     )
 
 
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", None) or repr(function)
+
+
+def _parameters(function: Any) -> inspect.Signature:
+    """Give the parameters of a function without their types."""
+    plain = inspect.Parameter.empty
+    named = inspect.signature(function).parameters.values()
+    return inspect.Signature([each.replace(annotation=plain) for each in named])
+
+
 def _accepts(function: Any, args: Any, kwargs: Any) -> bool:
+    if not callable(function):
+        return True
     try:
         inspect.signature(function).bind(*args, **kwargs)
     except TypeError:

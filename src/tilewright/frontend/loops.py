@@ -19,7 +19,7 @@ def _loop(kind: str, bounds: tuple[Any, ...], step: Any, dtype: Any) -> Loop:
         raise FrontendError(
             "a loop has a stop, or a start and a stop", code="bad-call", location=here()
         )
-    numbers = [lift_index(each) for each in bounds]
+    numbers = [lift_index(each, "the bound of a loop") for each in bounds]
     start, stop = (int32(0), numbers[0]) if len(numbers) == 1 else numbers
     by = lift_index(step)
     if as_constant(by) == 0:

@@ -157,11 +157,15 @@ class Reader(StatementReader):
         opened = self.opened
         assert opened is not None
         self.builder.blocks.append(opened.body)
+        host = dict(self.frame.scopes[-1].names)
         try:
             with self.frame.scope("region", "it is bound inside another kernel"):
                 self.read_block(node.body)
         finally:
             self.builder.blocks.pop()
+        for param in opened.params or ():  # names that the kernel has of its own
+            if param.name in host:
+                self.frame.scopes[-1].names[param.name] = host[param.name]
         self._close(self.frame.name, self.builder.blocks[-1])
         return None
 
@@ -301,8 +305,8 @@ def read_function(
     `around` are the names where the function is defined, which annotations may mention.
     Raises `FrontendError`.
     """
-    assert isinstance(function, FunctionType)
     source = read_source(function)
+    assert isinstance(function, FunctionType)
     outer = (*surroundings(function), around or {})
     frame = Frame(source.file, function.__name__, outer, is_kernel=True)
     builder = Builder()

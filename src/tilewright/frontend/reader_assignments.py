@@ -193,13 +193,14 @@ class AssignmentReader(ExpressionReader):
                 self.assign_name(target.id, new, where)
             case ast.Subscript() as target:
                 place, index = self.evaluate(target.value), self.index(target.slice)
-                value = self.evaluate(node.value)
-                old = self.perform(where, operator.getitem, place, index)
+                item = self.perform(where, operator.getitem, place, index)
+                parts: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+                (old, *parts), value = self.after([self.content(item, where), *parts], node.value)
                 new = self.perform(where, function, old, value)
-                self.perform(where, operator.setitem, place, index, new)
+                index = tuple(parts) if isinstance(index, tuple) else parts[0]
+                self.assign_item(place, index, new, where)
             case ast.Attribute() as target:
-                old = self.attribute(target)
-                value = self.evaluate(node.value)
+                (old,), value = self.after([self.attribute(target)], node.value)
                 new = self.perform(where, function, old, value)
                 self.assign_attribute(target, new, where)
 

@@ -245,16 +245,23 @@ class ExpressionReader:
         """
         values: list[Any] = []
         for node in nodes:
-            block = self.builder.blocks[-1] if self.builder.blocks else []
-            before = len(block)
-            found = self.evaluate(node)
-            if len(block) > before:
-                late = block[before:]
-                del block[before:]
-                values = [self.settled(value, by_reference) for value in values]
-                block.extend(late)
+            values, found = self.after(values, node, by_reference)
             values.append(found)
         return values
+
+    def after(
+        self, values: list[Any], node: ast.expr, by_reference: bool = False
+    ) -> tuple[list[Any], Any]:
+        """Evaluate an expression after some values; gives these as they are before, and it."""
+        block = self.builder.blocks[-1] if self.builder.blocks else []
+        before = len(block)
+        found = self.evaluate(node)
+        if len(block) > before:
+            late = block[before:]
+            del block[before:]
+            values = [self.settled(value, by_reference) for value in values]
+            block.extend(late)
+        return values, found
 
     def settled(self, value: Any, by_reference: bool = False, name: str = "value") -> Any:
         """Bind, now, a value that would be another one if it were evaluated later."""

@@ -19,7 +19,7 @@ from tilewright.frontend.frames import Binding
 from tilewright.frontend.markers import Loop
 from tilewright.frontend.reader_assignments import AssignmentReader
 from tilewright.frontend.values import Value, lift_index, wrap
-from tilewright.ir.expressions import Constant, Expr, Var, cast, constant, int32, truth
+from tilewright.ir.expressions import Constant, Expr, Var, cast, constant, int32, truth, unary
 from tilewright.ir.statements import Assert, Break, Continue, For, If, Return, Stmt, While
 from tilewright.ir.types import ScalarType
 
@@ -112,6 +112,14 @@ class StatementReader(AssignmentReader):
         if isinstance(node.value, ast.Constant):
             return
         value = self.evaluate(node.value)
+        if callable(value) and not isinstance(node.value, ast.Call):
+            raise FrontendError(
+                "this names something to call, and does not call it",
+                code="bad-call",
+                location=self.frame.place(node),
+                found=ast.unparse(node),
+                hint=f"write {ast.unparse(node)}(…)",
+            )
         self.builder.where = self.frame.place(node)
         self.take_effect(value, node)
 
@@ -266,23 +274,29 @@ class StatementReader(AssignmentReader):
         return None if signal is not None and signal.kind == "continue" else signal
 
     def while_loop(self, node: ast.While) -> Signal | None:
-        """Read `while`: into a loop of the kernel, or turn by turn over a Python condition."""
+        """Read `while`: into a loop of the kernel, or turn by turn over a Python condition.
+
+        What evaluating the condition issues is issued at the beginning of every turn.
+        """
         if node.orelse:
             self.refuse(node.orelse[0], "the `else` of a loop")
         forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
         with self.builder.block() as issued:
             condition = wrap(constant(True, BOOL)) if forever else self.evaluate(node.test)
         if isinstance(condition, Value):
+            where, place = self.frame.place(node), self.frame.place(node.test)
+            test = self.perform(place, truth, condition.expr)
+
+            def begin() -> None:
+                self._reread(node.test)
+                if issued:
+                    self.builder.blocks[-1].extend(issued)
+                    ended = unary("not", test, place)
+                    self.builder.emit(If(ended, (Break(location=place),), (), location=place))
+
+            body = self.nested("loop", "it is bound inside a loop", node.body, begin)
             if issued:
-                raise FrontendError(
-                    "the condition of a loop is evaluated every turn, and can issue nothing",
-                    code="unsupported-expression",
-                    location=self.frame.place(node.test),
-                    hint="write `while True:` with an `if …: break` in it",
-                )
-            test = self.perform(self.frame.place(node.test), truth, condition.expr)
-            where = self.frame.place(node)
-            body = self.nested("loop", "it is bound inside a loop", node.body, self._reread(node))
+                test = constant(True, BOOL)
             self.builder.emit(While(test, body, location=where))
             return None
         self.builder.blocks[-1].extend(issued)
@@ -293,14 +307,11 @@ class StatementReader(AssignmentReader):
             condition = self.evaluate(node.test)
         return None
 
-    def _reread(self, node: ast.While) -> Callable[[], None]:
-        # The condition is read again before each turn: names in it count as read by the turn.
-        def begin() -> None:
-            for each in ast.walk(node.test):
-                if isinstance(each, ast.Name):
-                    self.frame.find(each.id, self.frame.place(each))
-
-        return begin
+    def _reread(self, condition: ast.expr) -> None:
+        # The condition is evaluated before each turn: names in it count as read by the turn.
+        for each in ast.walk(condition):
+            if isinstance(each, ast.Name):
+                self.frame.find(each.id, self.frame.place(each))
 
     def leave_loop(
         self, node: ast.stmt, word: str, statement: Callable[..., Stmt]
@@ -345,7 +356,7 @@ class StatementReader(AssignmentReader):
 
 
 def _ranges(bounds: Sequence[Any]) -> Loop:
-    numbers = [lift_index(each) for each in bounds]
+    numbers = [lift_index(each, "the bound of a loop") for each in bounds]
     start, stop = (int32(0), numbers[0]) if len(numbers) == 1 else numbers[:2]
     step = numbers[2] if len(numbers) == 3 else int32(1)
     if isinstance(step, Constant) and step.value == 0:

@@ -121,7 +121,7 @@ class Tensor(Value, of=TensorType):
 
     def view(self, *shape: Any, layout: Any = ...) -> Value:
         """View the storage under another shape, another layout, or as another element type."""
-        if len(shape) == 1 and as_dtype_or_none(shape[0]) is not None:
+        if len(shape) == 1 and (isinstance(shape[0], str) or as_dtype_or_none(shape[0])):
             return wrap(views.reinterpret(self.expr, as_dtype(shape[0]), here()))
         given = as_tuple(shape[0]) if len(shape) == 1 else shape
         extents = [lift_index(extent) for extent in given] or list(self.type.shape)

@@ -19,6 +19,7 @@ import numpy as np
 
 from tilewright.base.dtypes import INT32, DType, dtype
 from tilewright.base.errors import FrontendError
+from tilewright.base.locations import Location
 from tilewright.frontend.builder import here
 from tilewright.frontend.markers import MetaValue
 from tilewright.ir.expressions import (
@@ -283,7 +284,8 @@ class Cell(Scalar):
 
 def wrap(expr: Expr) -> Any:
     """Wrap an expression for Python code, by its type."""
-    return _WRAPPERS.get(type(expr.type), Value)(expr)
+    kind: type[Any] = type(expr.type)
+    return _WRAPPERS.get(kind, Value)(expr)
 
 
 def not_constant(message: str, expr: Expr, **more: Any) -> FrontendError:
@@ -353,7 +355,7 @@ def check_range(value: Operand, kind: DType, signed: bool = False) -> None:
         )
 
 
-def lift_index(value: Any) -> Expr:
+def lift_index(value: Any, what: str = "an index", where: Location | None = None) -> Expr:
     """Make an integer expression, int32 where it is a literal.
 
     Raises `FrontendError` (`bad-index`) for what is no integer.
@@ -363,9 +365,9 @@ def lift_index(value: Any) -> Expr:
         found.dtype.is_integer or found.dtype.is_bool
     ):
         raise FrontendError(
-            "an index is an integer",
+            f"{what} is an integer",
             code="bad-index",
-            location=here(),
+            location=where or here(),
             found=f"{found.type} {found}",
         )
     return cast(found, INT32) if found.dtype.is_bool else found

@@ -330,3 +330,7 @@ def print_expr(node: Expr) -> str:
 def print_type(type: Type) -> str:
     """Write a type as it stands in a program."""
     return Writer().type(type)
+
+
+# An expression shows itself as source. The nodes cannot import their printer, so they get it here.
+Expr.__str__ = lambda self: print_expr(self)

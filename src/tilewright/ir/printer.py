@@ -327,5 +327,5 @@ def _indented(lines: list[str]) -> list[str]:
 
 
 # A program shows itself as source. The nodes cannot import their printer, so they get it here.
-Program.__str__ = print_program
-Kernel.__str__ = print_kernel
+Program.__str__ = lambda self: print_program(self)
+Kernel.__str__ = lambda self: print_kernel(self)

@@ -2,7 +2,8 @@
 
 May import `base`, `isa.declaration` and `isa.machine`. Counts are threads, and a warp arrives
 as a whole: it counts as 32, however many of its lanes are active (PTX ISA, `barrier`). A
-barrier completes when as many threads have arrived as its first arrival expects.
+barrier completes when as many threads have arrived as its first arrival expects; where that is
+all threads of the CTA, for want of a count, warps that have exited are not waited for.
 
     bar.sync 1, 128;
 """
@@ -56,18 +57,33 @@ def _arrive(m: Machine, barrier: Lanes, count: Lanes | None, votes: Lanes | None
         "warps arrive at one barrier with different thread counts",
     )
     generation = m.barrier_state(barrier, "generation")
-    arrived = m.barrier_state(barrier, "arrived") + WARP
-    complete = arrived >= expected
-    zero = uint32(m, 0)
-    m.set_barrier_state(barrier, "arrived", m.select(complete, zero, arrived))
-    m.set_barrier_state(barrier, "expected", m.select(complete, zero, expected))
-    m.set_barrier_state(barrier, "generation", m.select(complete, generation + 1, generation))
+    m.set_barrier_state(barrier, "arrived", m.barrier_state(barrier, "arrived") + WARP)
+    m.set_barrier_state(barrier, "expected", expected)
+    if count is not None:
+        m.set_barrier_state(barrier, "counted", uint32(m, 1))
     if votes is not None:
         total = m.barrier_state(barrier, "reducing") + votes
-        reduced = m.barrier_state(barrier, "reduced")
-        m.set_barrier_state(barrier, "reducing", m.select(complete, zero, total))
-        m.set_barrier_state(barrier, "reduced", m.select(complete, total, reduced))
+        m.set_barrier_state(barrier, "reducing", total)
+    complete_if_all_arrived(m, barrier)
     return generation
+
+
+def complete_if_all_arrived(m: Machine, barrier: Lanes) -> None:
+    """Complete a barrier at which every thread that it waits for has arrived.
+
+    To be called after an arrival, and for every barrier when a warp has exited.
+    """
+    expected, arrived = (m.barrier_state(barrier, each) for each in ("expected", "arrived"))
+    exited = m.cta_state("exited_warps") * WARP
+    exited = m.select(m.barrier_state(barrier, "counted") != 0, uint32(m, 0), exited)
+    complete = (expected != 0) & (arrived + exited >= expected)
+    generation, total = (m.barrier_state(barrier, each) for each in ("generation", "reducing"))
+    reduced = m.select(complete, total, m.barrier_state(barrier, "reduced"))
+    m.set_barrier_state(barrier, "reduced", reduced)
+    m.set_barrier_state(barrier, "generation", m.select(complete, generation + 1, generation))
+    for field in ("arrived", "expected", "counted", "reducing"):
+        kept = m.barrier_state(barrier, field)
+        m.set_barrier_state(barrier, field, m.select(complete, uint32(m, 0), kept))
 
 
 def _begin(m: Machine, form: Form, a: Lanes, b: Lanes | None = None) -> Sequence[Lanes]:

@@ -116,8 +116,10 @@ class SharedTile:
 
     In a K-major tile, eight rows of one swizzle span (16, 32, 64 or 128 bytes) are an atom;
     atoms that follow in M or N are `stride` bytes apart, those that follow in K `leading`. In an
-    MN-major one (`transposed`) the spans run along M or N. `swizzle` is the number of 16-byte
-    chunks that are permuted less one: 0, 1, 3 or 7. PTX ISA, "Shared memory matrix layout".
+    MN-major one (`transposed`) the spans run along M or N. Of the number of a 16-byte chunk in
+    its span the bits `swizzle` are XORed with those of the 128-byte row: 0, 1, 3, 7, or, where
+    chunks move in pairs, 6 (then an atom is four spans of 128 bytes). PTX ISA, "Shared memory
+    matrix layout".
     """
 
     start: Lanes
@@ -327,7 +329,8 @@ class Machine(Protocol):
         """Read a word of the CTA's state, uint32.
 
         "tmem_columns" has bit i set while columns 32·i to 32·i + 31 are allocated;
-        "tmem_permit" is 1 once the permit to allocate has been given up.
+        "tmem_permit" is 1 once the permit to allocate has been given up; "exited_warps" counts
+        the warps of which every lane has returned.
         """
         ...
 
@@ -338,8 +341,9 @@ class Machine(Protocol):
     def barrier_state(self, barrier: Lanes, field: str) -> Lanes:
         """Read a field of a named barrier, uint32; all uniform, all zero at the start.
 
-        "arrived" and "expected" (threads, rounded up to warps), "generation" (the number of
-        times it completed), "reducing" and "reduced" (votes of `bar.red`, see `barriers`).
+        "arrived" and "expected" (threads, rounded up to warps), "counted" (1 if an arrival gave
+        a count), "generation" (the number of times it completed), "reducing" and "reduced"
+        (votes of `bar.red`, see `barriers`).
         """
         ...
 

@@ -128,6 +128,12 @@ def complete_transaction(m: Machine, where: Lanes, count: Lanes) -> None:
     _write(m, where, _transact(m, state, -_bytes(m, count)))
 
 
+def arrive_at(m: Machine, where: Lanes, count: int = 1) -> None:
+    """Arrive at the mbarrier at a uniform address, as an agent does."""
+    _, state = _read(m, where)
+    _write(m, where, _decrease(m, state, uint32(m, count)))
+
+
 # ---------------------------------------------------------------------------- operands
 
 _SHARED = ("shared", "shared::cta")

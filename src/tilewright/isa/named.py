@@ -8,7 +8,15 @@ May import the chapters of `isa`. `T.cuda` helpers and passes refer to these.
 
 from __future__ import annotations
 
-from tilewright.isa import atomics, barriers, fences, mbarrier, warp_ops
+from tilewright.isa import (
+    atomics,
+    barriers,
+    fences,
+    mbarrier,
+    tensor_core,
+    tensor_memory,
+    warp_ops,
+)
 from tilewright.isa.declaration import Declaration, Form
 
 
@@ -70,6 +78,20 @@ THREAD_FENCE_SYSTEM = form(fences.fence, sem="acq_rel", scope="sys")
 FENCE_PROXY_ASYNC = form(fences.fence_proxy_async)
 FENCE_PROXY_ASYNC_SHARED = form(fences.fence_proxy_async, space=_CTA)
 FENCE_MBARRIER_INIT = form(fences.fence_mbarrier_init)
+
+TMEM_ALLOC = form(tensor_memory.alloc)  # [place in shared memory], columns
+TMEM_DEALLOC = form(tensor_memory.dealloc)  # address, columns
+TMEM_RELINQUISH = form(tensor_memory.relinquish_alloc_permit)
+TMEM_WAIT_LOAD = form(tensor_memory.wait_ld)
+TMEM_WAIT_STORE = form(tensor_memory.wait_st)
+TENSOR_FENCE_BEFORE = form(tensor_memory.fence_before)
+TENSOR_FENCE_AFTER = form(tensor_memory.fence_after)
+# [D], A's descriptor (or [A]), B's descriptor, the instruction's, whether to add to D
+MMA_F16, MMA_TF32 = (form(tensor_core.mma, kind=f"kind::{kind}") for kind in ("f16", "tf32"))
+MMA_F16_TMEM, MMA_TF32_TMEM = (
+    form(tensor_core.mma_tmem, kind=f"kind::{kind}") for kind in ("f16", "tf32")
+)
+TENSOR_COMMIT = form(tensor_core.commit)  # [barrier]
 
 
 def atomic_add(space: str, type: str) -> Form:

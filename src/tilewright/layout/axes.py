@@ -1,7 +1,7 @@
 """The axes that layouts map to, and strides along them.
 
-Imports only `layout.refusal` and `layout.split`. An axis is a memory axis (an address, a TMEM lane or column) or a
-thread axis (the index of a unit in a group, such as the lane in its warp).
+Imports only `layout.refusal` and `layout.split`. An axis is a memory axis (an address, a TMEM
+lane or column) or a thread axis (the index of a unit in a group, such as the lane in its warp).
 
     >>> 4 @ laneid, laneid.unit, laneid.group
     (4 @ laneid, 'thread', 'warp')

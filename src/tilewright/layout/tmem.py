@@ -69,7 +69,7 @@ def tmem_mma_operand_layout(
             layout = _operand_d(letter, _grouped(letter, shape, group))
         case _:
             raise bad_layout(
-                "tcgen05.mma has no such operand in Tensor Memory",
+                "a product of the tensor core has no such operand in Tensor Memory",
                 expected='"A" or "D"',
                 found=repr(operand),
             )
@@ -123,7 +123,7 @@ def _letter(M: int, cta_group: int, ws: bool, sparse: bool) -> str:
     if letter is None or sparse:
         known = ", ".join(f"M={m} cta_group={g} ws={w}" for m, g, w in _LETTERS)
         raise bad_layout(
-            "there is no layout for this form of tcgen05.mma",
+            "there is no layout for this form of a product of the tensor core",
             expected=f"dense, with {known}",
             found=f"M={M} cta_group={cta_group} ws={ws}" + (" sparse" if sparse else ""),
         )

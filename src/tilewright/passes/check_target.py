@@ -50,11 +50,11 @@ def choose_target(program: Program) -> Target:
 
     Raises `TargetError` (no-target) if none has.
     """
-    used = list({form: None for form, _ in _instructions(program)})
     for name in DEFAULT_ORDER:
         target = target_named(name)
-        if all(target in form.targets for form in used):
+        if has_instructions(program, target):
             return target
+    used = list({form: None for form, _ in _instructions(program)})
     notes = tuple(f"{form.text}: {form.targets}" for form in used if _is_special(form))
     raise TargetError(
         f"no target has every instruction of {program.name}",
@@ -64,6 +64,11 @@ def choose_target(program: Program) -> Target:
         hint="name a target, or split the kernel",
         notes=notes,
     )
+
+
+def has_instructions(program: Program, target: Target) -> bool:
+    """Tell whether a target has every instruction of a program."""
+    return all(target in form.targets for form, _ in _instructions(program))
 
 
 def _instructions(program: Program) -> Iterator[tuple[Form, Location | None]]:

@@ -170,8 +170,10 @@ def _expm1(bound: Bound, x: Expr) -> Expr:
 
 
 def sigmoid(bound: Bound, x: Expr) -> Expr:
-    """Compute 1 / (1 + e ** -x); 3 ulp."""
-    return 1.0 / (1.0 + exp(bound, -x))
+    """Compute 1 / (1 + e ** -x), below 0 as e ** x / (1 + e ** x); 3 ulp."""
+    x = bound("x", x)
+    power = bound("power", exp(bound, -_call("abs", x)))
+    return _choose(_test("ge", x, 0.0), 1.0, power) / (1.0 + power)
 
 
 def tanh(bound: Bound, x: Expr) -> Expr:
@@ -324,6 +326,8 @@ def _quadrant(bound: Bound, x: Expr) -> tuple[Expr, Expr, Expr]:
     r = x
     for part in _HALF_PI:
         r = bound("r", _fma(-n, part, r))
+    # Where x has no digits for the remainder, the result still is the sine of some number.
+    r = bound("r", _clamp(r, -0.8, 0.8))
     return bound("n", cast(n, INT32)), r, bound("z", r * r)
 
 
@@ -339,7 +343,7 @@ def _turned(bound: Bound, n: Expr, sine: Expr, cosine: Expr) -> Expr:
 
 
 def rsqrt(bound: Bound, x: Expr) -> Expr:
-    """Compute 1 / √x, both steps correctly rounded; 1 ulp."""
+    """Compute 1 / √x, both steps correctly rounded; 2 ulp."""
     return 1.0 / _call("sqrt", x)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class Bound:
     """The arguments of a call, ready for a launch.
 
     `values` has the value of every parameter and shape symbol: addresses of arrays, numbers.
+    `device` is "cpu", a GPU such as "cuda:0", or "cuda" where there are no arrays.
     Keep the object alive during the launch: it holds the copies that were made.
     """
 
@@ -52,6 +53,7 @@ class Bound:
     memories: tuple[Memory, ...]
     _copies: tuple[tuple[Raw, Raw], ...] = ()
     _owners: tuple[Any, ...] = ()
+    device: str = "cpu"
 
     def copy_back(self) -> None:
         """Bring what the kernel wrote into copies back to the arrays they were made of."""
@@ -59,11 +61,14 @@ class Bound:
             np.copyto(original, copied)
 
 
-def bind(program: Program, arguments: Sequence[Any], written: frozenset[str]) -> Bound:
+def bind(
+    program: Program, arguments: Sequence[Any], written: frozenset[str], device: str = "cpu"
+) -> Bound:
     """Hold the arguments of a call against a program's parameters.
 
     `program` is in its high form, where parameters are tensors; `written` names those that a
-    kernel may write. Raises `LaunchError`.
+    kernel may write. `device` is "cpu" or "cuda": arrays must live there, and on a GPU nothing
+    is copied. Raises `LaunchError`.
     """
     if len(arguments) != len(program.params):
         names = ", ".join(param.name for param in program.params)
@@ -74,7 +79,7 @@ def bind(program: Program, arguments: Sequence[Any], written: frozenset[str]) ->
             expected=f"{len(program.params)}: {names}",
             found=str(len(arguments)),
         )
-    binding = _Binding(program.name, written)
+    binding = _Binding(program.name, written, device)
     pairs = list(zip(program.params, arguments, strict=True))
     for param, argument in pairs:
         if isinstance(param.type, ScalarType):
@@ -99,6 +104,7 @@ class _Binding:
 
     program: str
     written: frozenset[str]
+    device: str
     values: dict[str, Number] = field(default_factory=dict[str, Number])
     origins: dict[str, str] = field(default_factory=dict[str, str])
     memories: list[Memory] = field(default_factory=list[Memory])
@@ -129,8 +135,8 @@ class _Binding:
                 f"a Python {'int' if kind.is_integer else 'number'} for {kind}",
                 _describe(argument),
             )
-        fitted = _fitted(number, kind)
-        if fitted is None:
+        value = fitted(number, kind)
+        if value is None:
             raise self.refuse(
                 param,
                 "argument-dtype",
@@ -138,7 +144,7 @@ class _Binding:
                 f"a value in the range of {kind}",
                 repr(argument),
             )
-        self.values[param.name] = fitted
+        self.values[param.name] = value
         self.origins[param.name] = f"argument {param.name!r}"
 
     # ---- arrays
@@ -180,7 +186,9 @@ class _Binding:
         return array
 
     def _check_device(self, param: Var, array: Array) -> None:
-        if array.device != "cpu":
+        if self.device == array.device:
+            return
+        if self.device == "cpu":
             raise self.refuse(
                 param,
                 "argument-device",
@@ -189,6 +197,19 @@ class _Binding:
                 f"memory of {array.device}",
                 "move it to the CPU first",
             )
+        if self.device == "cuda" and array.device.startswith("cuda:"):
+            # The first array says which GPU it is.
+            self.device = array.device
+            return
+        here = "a GPU" if self.device == "cuda" else self.device
+        raise self.refuse(
+            param,
+            "argument-device",
+            "lives where the GPU cannot reach it",
+            f"memory of {here}",
+            f"memory of {array.device}",
+            'move it to the GPU first, or compile with backend="sim"',
+        )
 
     def _check_dtype(self, param: Var, array: Array, kind: TensorType | PointerType) -> None:
         if kind.dtype.name == _ANY and array.raw is not None:
@@ -283,6 +304,15 @@ class _Binding:
                 f"strides of {raw.strides} bytes",
             )
         copied = strided or (raw.size > 0 and address_of(raw) % align != 0)
+        if copied and self.device != "cpu":
+            raise self.refuse(
+                param,
+                "argument-shape",
+                "is strided or not aligned, and nothing is copied on the GPU",
+                f"a compact array, aligned to {align} bytes",
+                f"strides of {raw.strides} bytes, at address {address_of(raw):#x}",
+                f"pass {param.name}.contiguous(), or {param.name}.clone() if it is compact",
+            )
         span = _Span(param, raw, self._copy_of(raw) if copied else None, writes)
         self._check_overlap(span)
         self.spans.append(span)
@@ -332,7 +362,13 @@ class _Binding:
         copies = {
             id(s.copy): (s.raw, s.copy) for s in self.spans if s.copy is not None and s.writes
         }
-        return Bound(self.values, tuple(self.memories), tuple(copies.values()), tuple(self.owners))
+        return Bound(
+            self.values,
+            tuple(self.memories),
+            tuple(copies.values()),
+            tuple(self.owners),
+            self.device,
+        )
 
 
 @dataclass(frozen=True)
@@ -353,23 +389,27 @@ def _number(argument: Any) -> Number | None:
     """Give a Python or NumPy number as Python's, `None` for anything else."""
     if isinstance(argument, bool | int | float):
         return argument
-    if isinstance(argument, np.generic) and from_numpy(argument.dtype) is not None:
-        kind = from_numpy(argument.dtype)
-        assert kind is not None
-        return float(argument) if kind.is_float else argument.item()  # type: ignore[arg-type]
+    if isinstance(argument, np.generic):
+        scalar = cast(Any, argument)
+        kind = from_numpy(scalar.dtype)
+        if kind is not None:
+            return float(scalar) if kind.is_float else scalar.item()
     return None
 
 
-def _fitted(number: Number, kind: DType) -> Number | None:
+def fitted(number: Number, kind: DType) -> Number | None:
     """Bring a number to a type, if it has the number: exactly for integers, else rounded."""
     if kind.is_bool:
         return bool(number) if number in (0, 1) else None
-    with np.errstate(over="ignore"):
-        fitted = fit(number, kind)
+    try:
+        with np.errstate(over="ignore"):
+            value = fit(number, kind)
+    except OverflowError:  # Python's integers have no bounds.
+        return None
     if kind.is_integer:
-        return fitted if fitted == number else None
-    overflowed = math.isinf(fitted) and not math.isinf(number)
-    return None if overflowed else fitted
+        return value if value == number else None
+    overflowed = math.isinf(value) and not math.isinf(number)
+    return None if overflowed else value
 
 
 def _describe(argument: Any) -> str:
@@ -397,6 +437,8 @@ def _storage_shape(kind: TensorType) -> tuple[Expr, ...]:
 
 def _is_injective(raw: Raw) -> bool:
     """Tell whether an array's elements lie apart, as all but contrived strides have them."""
+    if raw.size == 0:
+        return True
     reach = raw.itemsize
     axes = sorted((abs(s), e) for s, e in zip(raw.strides, raw.shape, strict=True) if e > 1)
     for stride, extent in axes:

@@ -1,7 +1,8 @@
 """Arguments that are arrays, whatever library they come from: one description of them all.
 
-Imports `base` and `runtime.dlpack`. NumPy arrays are read through NumPy, everything else
-through DLPack; no other library is imported.
+Imports `base` and `runtime.dlpack`. NumPy arrays are read through NumPy, PyTorch's on a GPU by
+their own attributes, everything else through DLPack or `__cuda_array_interface__`; no other
+library is imported.
 
     >>> describe(np.zeros((2, 3), "float32")).dtype.name
     'float32'
@@ -15,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, lazy
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import LaunchError
 from tilewright.runtime import dlpack
@@ -24,6 +25,8 @@ Raw = npt.NDArray[Any]
 # The alignment that the GPU's allocator gives (CUDA C++ Programming Guide, "Device Memory
 # Accesses"); copies made here have it too.
 ALIGNMENT = 256
+# PyTorch's types of several elements, as DLPack spells them.
+_PACKED = {"float4_e2m1fn_x2": "float4_e2m1fnx2"}
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,9 @@ class Array:
     """An array as bytes: `raw` sees it as unsigned integers of the element's width.
 
     `raw` has the argument's shape and strides and shares its memory. `dtype` is `None` for
-    element types that the dialects do not have; `type_name` says what it is. On a `device`
-    other than "cpu" there is no `raw`.
+    element types that the dialects do not have; `type_name` says what it is. On a GPU, whose
+    `device` is "cuda:0" and so on, `raw` tells where the memory lies and cannot be read; on
+    other devices there is none.
     """
 
     raw: Raw | None
@@ -47,15 +51,21 @@ def describe(value: Any) -> Array | None:
 
     Raises `LaunchError` (`argument-kind`) if it is one that does not let its data be seen.
     """
+    if isinstance(value, Array):
+        return value
     if isinstance(value, np.ndarray):
         return _from_numpy(cast(Raw, value))
+    if is_torch_cuda(value):
+        return _from_torch(value)
     if not (hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")):
-        return None
+        return _from_cuda_interface(value)
     try:
         device = dlpack.device_of(value)
-        if device != "cpu":
+        if device == "cpu":
+            return _from_exchange(dlpack.read(value))
+        if not device.startswith("cuda:"):
             return Array(None, None, "", device, value)
-        return _from_exchange(dlpack.read(value))
+        return _from_device(value, device)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise LaunchError(
             f"an argument of type {type(value).__name__} does not let its data be seen",
@@ -63,6 +73,12 @@ def describe(value: Any) -> Array | None:
             expected="a NumPy array, or an array on the CPU that supports DLPack",
             found=str(error),
         ) from error
+
+
+def is_torch_cuda(value: Any) -> bool:
+    """Tell whether a value is a tensor of PyTorch on a GPU."""
+    torch = lazy.loaded("torch")
+    return torch is not None and isinstance(value, torch.Tensor) and value.is_cuda
 
 
 def aligned_empty(size: int) -> npt.NDArray[np.uint8]:
@@ -101,14 +117,59 @@ class _Memory:
         }
 
 
-def _from_exchange(source: dlpack.Exchanged) -> Array:
+def _from_torch(tensor: Any) -> Array:
+    name = str(tensor.dtype).removeprefix("torch.")
+    source = dlpack.Exchanged(
+        tensor.data_ptr(),
+        tuple(tensor.shape),
+        tuple(tensor.stride()),
+        _PACKED.get(name, name),
+        8 * tensor.element_size(),
+        True,
+        tensor,
+    )
+    return _from_exchange(source, f"cuda:{tensor.get_device()}")
+
+
+def _from_device(value: Any, device: str) -> Array:
+    # Of what other streams still do, the caller takes care, as with any launch.
+    try:
+        return _from_exchange(dlpack.read(value, stream=-1), device)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        return Array(None, None, f"data that cannot be seen: {error}", device, value)
+
+
+def _from_cuda_interface(value: Any) -> Array | None:
+    """Read what CUDA packages for Python agreed on before DLPack (version 3)."""
+    found = getattr(value, "__cuda_array_interface__", None)
+    if found is None:
+        return None
+    kind = np.dtype(found["typestr"])
+    shape = tuple(found["shape"])
+    strides = found.get("strides")
+    address, read_only = found["data"]
+    source = dlpack.Exchanged(
+        address,
+        shape,
+        dlpack.compact(shape)
+        if strides is None
+        else tuple(stride // kind.itemsize for stride in strides),
+        kind.name,
+        8 * kind.itemsize,
+        not read_only,
+        value,
+    )
+    return _from_exchange(source, "cuda:0")
+
+
+def _from_exchange(source: dlpack.Exchanged, device: str = "cpu") -> Array:
     base, _, lanes = source.dtype.partition("x")
     kind = dtypes.SCALARS.get(base)
     if kind is not None and lanes:
         kind = kind.vector(int(lanes))
     if kind is None or source.bits not in (8, 16, 32, 64):
-        return Array(None, None, source.dtype, owner=source)
-    return Array(np.asarray(_Memory(source)), kind, source.dtype, owner=source)
+        return Array(None, None, source.dtype, device, source)
+    return Array(np.asarray(_Memory(source)), kind, source.dtype, device, source)
 
 
 def _unsigned(size: int) -> np.dtype[Any]:

@@ -85,18 +85,21 @@ def device_of(exporter: Any) -> str:
     return f"{_DEVICES.get(int(kind), f'device type {int(kind)}')}:{number}"
 
 
-def read(exporter: Any) -> Exchanged:
-    """Read an object's capsule without copying; its exceptions pass."""
+def read(exporter: Any, **options: Any) -> Exchanged:
+    """Read an object's capsule without copying; its exceptions pass.
+
+    `options` go to `__dlpack__`: `stream=-1` says that nothing must be waited for.
+    """
     try:
-        capsule = exporter.__dlpack__(max_version=(1, 1))
+        capsule = exporter.__dlpack__(max_version=(1, 1), **options)
     except TypeError:
-        capsule = exporter.__dlpack__()
+        capsule = exporter.__dlpack__(**options)
     tensor, flags = _open(capsule)
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     strides = (
         tuple(tensor.strides[axis] for axis in range(tensor.ndim))
         if tensor.strides
-        else _compact(shape)
+        else compact(shape)
     )
     return Exchanged(
         (tensor.data or 0) + tensor.byte_offset,
@@ -137,7 +140,8 @@ def _type_name(kind: _DataType) -> str:
     return name if kind.lanes == 1 else f"{name}x{kind.lanes}"
 
 
-def _compact(shape: tuple[int, ...]) -> tuple[int, ...]:
+def compact(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Give the strides of an array without gaps, in elements."""
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):

@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import LaunchError, TilewrightError, VerifyError
+from tilewright.base.formats import formatted
 from tilewright.base.locations import Location
 from tilewright.base.targets import Target
 from tilewright.ir.expressions import (
@@ -66,16 +67,16 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "div": operator.truediv,
-    "floordiv": operator.floordiv,
+    "div": lambda a, b: a / b,
+    "floordiv": lambda a, b: a // b,
     "mod": operator.mod,
     "truncdiv": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
     "truncmod": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
     "min": min,
     "max": max,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
     "eq": operator.eq,
     "ne": operator.ne,
     "lt": operator.lt,
@@ -201,8 +202,8 @@ class HostRun:
             case Assert():
                 self._check(statement, values)
             case Print():
-                operands = tuple(evaluate(each, values) for each in statement.operands)
-                self.output(statement.format.replace("ll", "l") % operands)
+                operands = [evaluate(each, values) for each in statement.operands]
+                self.output(formatted(statement.format, operands))
             case _:
                 raise VerifyError(
                     f"{type(statement).__name__} has no meaning in the host's part of a program",

@@ -20,8 +20,9 @@ from tilewright.base.dtypes import BOOL, FLOAT32, UINT32, DType, from_numpy
 from tilewright.base.errors import CODES, TilewrightError
 from tilewright.base.spaces import Space
 from tilewright.isa.declaration import Form, Fragment, Operand
-from tilewright.isa.machine import WARP, Lanes
+from tilewright.isa.machine import WARP, Lanes, SharedTile
 from tilewright.sim import eager_arithmetic as arithmetic
+from tilewright.sim import eager_tensor as tensor
 from tilewright.sim.eager_arithmetic import Array
 
 _FULL = (1 << WARP) - 1
@@ -55,6 +56,9 @@ class EagerMachine:
         self.mask = np.array([active >> lane & 1 for lane in range(WARP)], np.bool_)
         self.registers = dict(special or {})
         self.barriers: dict[tuple[int, str], int] = {}
+        self.state = {"tmem_columns": 0, "tmem_permit": 0, "exited_warps": 0}
+        # What was never written is all ones.
+        self.cells = np.full((tensor.LANES, tensor.COLUMNS), 0xFFFFFFFF, np.uint32)
         self.hold = hold
         self.pending: list[tuple[Form, tuple[Lanes, ...]]] = []
 
@@ -306,7 +310,35 @@ class EagerMachine:
         elements = table.view(dtype.numpy).reshape(len(registers), WARP, fragment.packed)
         return elements[_places(fragment)]
 
+    def load_cells(self, cells: Lanes) -> Lanes:
+        """Load a 32-bit cell of Tensor Memory per active lane."""
+        return self.lanes(UINT32, tensor.load_cells(self, cells))
+
+    def store_cells(self, cells: Lanes, value: Lanes) -> None:
+        """Store a 32-bit cell of Tensor Memory per active lane."""
+        tensor.store_cells(self, cells, self.bitcast(value, UINT32))
+
+    def product_tiles(
+        self,
+        d: Lanes,
+        a: SharedTile | Lanes,
+        b: SharedTile,
+        shape: tuple[Lanes, Lanes, int],
+        types: tuple[DType, DType],
+        accumulate: Lanes,
+    ) -> None:
+        """Multiply tiles in memory into Tensor Memory: D = A·B (+ D), for an agent."""
+        tensor.product_tiles(self, d, a, b, shape, types, accumulate)
+
     # ---- barriers of the CTA, agents, faults
+
+    def cta_state(self, field: str) -> Lanes:
+        """Read a word of the CTA's state, uint32."""
+        return self.constant(self.state[field], UINT32)
+
+    def set_cta_state(self, field: str, value: Lanes) -> None:
+        """Write a word of the CTA's state."""
+        self.state[field] = int(value.value)
 
     def barrier_state(self, barrier: Lanes, field: str) -> Lanes:
         """Read a field of a named barrier; all uniform."""

@@ -12,7 +12,7 @@ import ctypes
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,11 +20,12 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.base.spaces import Space
 from tilewright.base.targets import Target
-from tilewright.ir.expressions import as_constant
+from tilewright.ir.expressions import Expr, as_constant
 from tilewright.ir.operands import paired_operands
 from tilewright.ir.statements import Instruct, Kernel, Print
 from tilewright.ir.visit import walk_statements
 from tilewright.sim import reports
+from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context, flight, jit, schedule
 from tilewright.sim.engine.context import FIELD
 from tilewright.sim.engine.kernel import KernelCode, value_dtype
@@ -41,16 +42,8 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 
 @dataclass(frozen=True)
-class SimulatedKernel:
+class SimulatedKernel(CompiledKernel):
     """A kernel compiled for the simulator; launching is safe from several threads."""
-
-    kernel: Kernel
-    target: Target
-    options: Options
-    module: Module
-    code: jit.Code
-    path_words: int
-    frame_bytes: int
 
     def launch(
         self,
@@ -78,7 +71,7 @@ class SimulatedKernel:
 def build(kernel: Kernel, target: Target, options: Options) -> SimulatedKernel:
     """Compile a lowered kernel for the CPU."""
     where = jit.machine(options.cpu)
-    module = Module(where.present, NativeMachine)
+    module = Module(cpu_features=where.present, new_machine=NativeMachine)
     module.numerics = options.numerics
     module.block = _static_block(kernel)
     code = KernelCode(module, plan_kernel(kernel))
@@ -114,7 +107,11 @@ def _workers(options: Options) -> int:
 
 
 def _static_block(kernel: Kernel) -> Grid | None:
-    x, y, z = (as_constant(each) for each in kernel.launch.block)
+    return _static(kernel.launch.block)
+
+
+def _static(extents: tuple[Expr, Expr, Expr]) -> Grid | None:
+    x, y, z = (as_constant(each) for each in extents)
     if x is None or y is None or z is None:
         return None
     return int(x), int(y), int(z)
@@ -169,6 +166,8 @@ class _Cta:
     dummy: np.ndarray
     prints: np.ndarray
     hints: np.ndarray
+    stop: np.ndarray
+    start: np.ndarray
     index: int = -1
     text: list[str] = field(default_factory=list[str])
     tensor: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
@@ -203,12 +202,15 @@ class _Launch:
     ) -> None:
         self.simulated = simulated
         self.grid = grid
+        self.cluster = _static(simulated.kernel.launch.cluster) or (1, 1, 1)
         self.block = block
         self.count = int(np.prod(grid))
+        threads = int(np.prod(block))
+        self.lanes = [(1 << min(32, threads - at)) - 1 for at in range(0, threads, 32)]
+        self.warps = len(self.lanes)
         self.shared_bytes = max(simulated.kernel.shared_bytes, shared_bytes)
         self.output = output
         self.regions = regions
-        self.stop = np.zeros(1, np.uint64)
         self.table = np.array(
             [(r.address, r.address + r.size, r.writable) for r in regions], np.uint64
         ).reshape(-1, 3)
@@ -219,109 +221,114 @@ class _Launch:
         )
         self.entry = _RUN(simulated.code.address("run_cta"))
         self.lock = threading.Lock()
+        self.numbers = itertools.count()
+        self.end = self.count  # CTAs with this and higher numbers are not needed any more
+        self.ctas: list[_Cta] = []
         self.pending: dict[int, str] = {}
         self.printed = 0
-        self.failure: tuple[int, BaseException] | None = None
+        self.failure: BaseException | None = None
         self.drains: list[object] = []
 
     def run(self) -> None:
         """Run every CTA, print in order, and raise the fault of the first CTA that met one."""
         if self.count == 0:
             return
-        together = interacts(self.simulated.kernel) and self.count > 1
-        if together:
-            self._run_together()
+        if interacts(self.simulated.kernel) and self.count > 1:
+            self._run_threads(self._work_together, 1)
         else:
-            self._run_apart()
-        self._flush(final=True)
+            self._run_threads(self._work, min(_workers(self.simulated.options), self.count))
         if self.failure is not None:
-            raise self.failure[1]
+            raise self.failure
+
+    def _run_threads(self, work: Callable[[], None], count: int) -> None:
+        """Let threads do the work, so that the main one can be interrupted meanwhile."""
+        if count == 1 and threading.current_thread() is not threading.main_thread():
+            work()
+            return
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+        starting = iter(threads)
+        interrupt: BaseException | None = None
+        while True:
+            try:
+                for thread in starting:
+                    thread.start()
+                for thread in threads:
+                    while thread.is_alive():
+                        thread.join(0.05)
+                break
+            except BaseException as error:
+                # However often it is interrupted: no thread may outlive the caller's memory.
+                interrupt = interrupt or error
+                with self.lock:
+                    self._stop_from(0)
+        if interrupt is not None:
+            raise interrupt
+
+    def _fail(self, index: int, error: BaseException) -> None:
+        """Note a fault; the first CTA's is told: those before it go on, those after it end."""
+        with self.lock:
+            if index < self.end:
+                self.failure = error
+                self._stop_from(index)
+
+    def _stop_from(self, index: int) -> None:
+        self.end = index
+        for cta in self.ctas:
+            if cta.index >= index:
+                cta.stop[0] = 1
 
     # ---- CTAs that cannot see one another
 
-    def _run_apart(self) -> None:
-        workers = min(_workers(self.simulated.options), self.count)
-        numbers = itertools.count()
-        if workers == 1 and threading.current_thread() is not threading.main_thread():
-            self._work(numbers)
-            return
-        threads = [
-            threading.Thread(target=self._work, args=(numbers,), daemon=True)
-            for _ in range(workers)
-        ]
-        for thread in threads:
-            thread.start()
+    def _work(self) -> None:
+        index = 0
         try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(0.05)
-        except BaseException:
-            self.stop[0] = 1
-            for thread in threads:
-                thread.join()
-            raise
-
-    def _work(self, numbers: Iterator[int]) -> None:
-        cta = self._new_cta()
-        while (index := next(numbers)) < self.count and not self.stop[0]:
-            try:
+            cta = self._new_cta()
+            while (index := next(self.numbers)) < self.end:
                 self._begin(cta, index)
-                status = self.entry(cta.words.ctypes.data)
-                self._end(cta, status)
-            except BaseException as error:
-                self._fail(index, error)
-                return
-
-    def _fail(self, index: int, error: BaseException) -> None:
-        with self.lock:
-            # Of several faults the first CTA's is told, whatever thread met it first.
-            if self.failure is None or index < self.failure[0]:
-                self.failure = (index, error)
-            if self.failure[0] == 0 or self.simulated.options.workers == 1:
-                self.stop[0] = 1
+                self._finish(cta, self.entry(cta.words.ctypes.data))
+        except BaseException as error:
+            self._fail(index, error)
 
     # ---- CTAs that can
 
-    def _run_together(self) -> None:
-        thread = threading.Thread(target=self._work_together, daemon=True)
-        thread.start()
-        try:
-            while thread.is_alive():
-                thread.join(0.05)
-        except BaseException:
-            self.stop[0] = 1
-            thread.join()
-            raise
-
     def _work_together(self) -> None:
-        waiting = iter(range(self.count))
-        live: list[_Cta] = []
         room = _live_ctas(self.simulated, self.count)
-        spare: list[_Cta] = []
-        idle = 0
+        live: list[_Cta] = []
         try:
-            while True:
-                for index in itertools.islice(waiting, room - len(live)):
-                    cta = spare.pop() if spare else self._new_cta()
-                    self._begin(cta, index, together=True)
-                    live.append(cta)
-                if not live:
-                    return
-                moved = False
-                for cta in list(live):
-                    before = cta.get("progress")
-                    status = self.entry(cta.words.ctypes.data)
-                    moved |= cta.get("progress") != before or status != context.STUCK
-                    if status == context.STUCK:
-                        continue
-                    self._end(cta, status)
+            self._take_turns(live, room)
+        except BaseException as error:
+            self._fail(0, error)
+        # They ran in one order, so what those after a fault have printed is always the same.
+        for cta in live:
+            self.pending[cta.index] = "".join([*cta.text, self._take_prints(cta)])
+        for index in sorted(self.pending):
+            self.output(self.pending.pop(index))
+
+    def _take_turns(self, live: list[_Cta], room: int) -> None:
+        spare: list[_Cta] = []
+        begun = idle = 0
+        while True:
+            while begun < self.end and len(live) < room:
+                live.append(spare.pop() if spare else self._new_cta())
+                self._begin(live[-1], begun, together=True)
+                begun += 1
+            if not live:
+                return
+            moved = False
+            for cta in list(live):
+                before = cta.get("progress")
+                status = self.entry(cta.words.ctypes.data)
+                moved |= cta.get("progress") != before or status != context.STUCK
+                if status != context.STUCK:
                     live.remove(cta)
                     spare.append(cta)
-                idle = 0 if moved else idle + 1
-                if idle > _IDLE_TURNS:
-                    self._end(live[0], context.STUCK)
-        except BaseException as error:
-            self._fail(live[0].index if live else 0, error)
+                    self._finish(cta, status)
+                if self.failure is not None:
+                    return
+            idle = 0 if moved else idle + 1
+            if idle > _IDLE_TURNS:
+                self._finish(live.pop(0), context.STUCK)
+                return
 
     # ---- one CTA
 
@@ -335,8 +342,12 @@ class _Launch:
             _aligned(8 * context.QUEUE_RECORDS * context.RECORD_WORDS, "u8"),
             _aligned(context.DUMMY_BYTES),
             _aligned(_PRINT_BYTES if self._prints() else 64),
-            _aligned(4 * max(len(simulated.module.sites), 1), "u4"),
+            _aligned(4 * max(len(simulated.sites.sites), 1), "u4"),
+            np.zeros(1, np.uint64),
+            np.zeros(context.CONTEXT_WORDS, np.uint64),
         )
+        with self.lock:
+            self.ctas.append(cta)
 
         def drain(_: int) -> None:
             cta.text.append(self._take_prints(cta))
@@ -352,7 +363,7 @@ class _Launch:
             ("dummy", cta.dummy),
             ("print_buffer", cta.prints),
             ("hints", cta.hints),
-            ("stop", self.stop),
+            ("stop", cta.stop),
             ("regions", self.table),
             ("parameters", self.parameters),
         ):
@@ -364,87 +375,73 @@ class _Launch:
         cta.put("print_size", cta.prints.nbytes)
         cta.put("region_count", len(self.table))
         cta.put("shared_size", self.shared_bytes)
-        for prefix, extents in (("nctaid", self.grid), ("ntid", self.block)):
+        limit = simulated.options.step_limit or DEFAULT_STEP_LIMIT
+        cta.put("steps", 1)
+        cta.put("quanta", max(limit // context.STEP_QUANTUM, 1) + 1)
+        cta.put("schedule", context.SCHEDULES[simulated.options.schedule])
+        cta.put("live_warps", self.warps)
+        cta.words[context.USED_START :][: self.warps] = 1
+        cta.words[context.LANES_START :][: self.warps] = self.lanes
+        clusters = tuple(g // c for g, c in zip(self.grid, self.cluster, strict=True))
+        sizes = (
+            ("nctaid", self.grid),
+            ("nclusterid", clusters),
+            ("cluster_nctaid", self.cluster),
+            ("ntid", self.block),
+        )
+        for prefix, extents in sizes:
             for axis, extent in zip("xyz", extents, strict=True):
                 cta.put(f"{prefix}.{axis}", extent)
-        for prefix in ("cluster_nctaid",):
-            for axis in "xyz":
-                cta.put(f"{prefix}.{axis}", 1)
+        cta.start[:] = cta.words
         return cta
 
     def _tensor_bytes(self) -> dict[str, int]:
-        warps = -(-int(np.prod(self.block)) // 32)
         return {
             "tmem": 4 * context.TMEM_LANES * context.TMEM_COLUMNS,
             "scratch": context.SCRATCH_BYTES,
-            "flight": warps * len(flight.GROUPS) * flight.ARENA_BYTES,
+            "flight": self.warps * len(flight.GROUPS) * flight.ARENA_BYTES,
         }
 
     def _prints(self) -> bool:
         return any(isinstance(s, Print) for s in walk_statements(self.simulated.kernel.body))
 
     def _begin(self, cta: _Cta, index: int, *, together: bool = False) -> None:
-        options = self.simulated.options
-        cta.index = index
+        with self.lock:
+            cta.index = index
+            cta.stop[0] = index >= self.end
         cta.text.clear()
-        start = context.BARRIER_START
-        cta.words[start : context.CONTEXT_WORDS] = 0
-        for name in (
-            "error",
-            "progress",
-            "give_up",
-            "generous",
-            "queue_head",
-            "queue_tail",
-            "idle_rounds",
-            "passed_over",
-            "tmem_columns",
-            "tmem_permit",
-        ):
-            cta.put(name, 0)
+        # Nothing may depend on which CTA these bytes have held before.
+        cta.words[:] = cta.start
+        cta.shared[:] = 0xFF
+        cta.frames[: self.warps * self.simulated.frame_bytes] = 0xFF
+        paths = cta.paths.reshape(context.WARPS, context.PATHS, -1)[: self.warps, 0]
+        paths[:] = 0
+        paths[:, context.PATH["state"]] = context.READY
+        paths[:, context.PATH["lanes"]] = self.lanes
         if cta.tensor:
             cta.tensor["tmem"][:] = 0xFF
             cta.tensor["flight"].reshape(-1, flight.ARENA_BYTES)[:, :8] = 0
-        cta.put("print_used", 0)
-        cta.put("steps", 1)
-        limit = options.step_limit or DEFAULT_STEP_LIMIT
-        cta.put("quanta", max(limit // context.STEP_QUANTUM, 1) + 1)
-        cta.put("schedule", context.SCHEDULES[options.schedule])
-        cta.put("random", (options.seed * 0x9E3779B97F4A7C15 + index * 0xD1B54A32D192ED03) | 1)
+        seed = self.simulated.options.seed
+        cta.put("random", (seed * 0x9E3779B97F4A7C15 + index * 0xD1B54A32D192ED03) | 1)
         cta.put("together", int(together))
         rest = index
-        for axis, extent in zip("xyz", self.grid, strict=True):
-            cta.put(f"ctaid.{axis}", rest % extent)
-            cta.put(f"clusterid.{axis}", rest % extent)
-            cta.put(f"nclusterid.{axis}", extent)
+        for axis, extent, size in zip("xyz", self.grid, self.cluster, strict=True):
+            at = rest % extent
+            cta.put(f"ctaid.{axis}", at)
+            cta.put(f"clusterid.{axis}", at // size)
+            cta.put(f"cluster_ctaid.{axis}", at % size)
             rest //= extent
-        threads = int(np.prod(self.block))
-        warps = -(-threads // 32)
-        cta.put("live_warps", warps)
-        cta.words[context.USED_START : context.USED_START + warps] = 1
-        lanes = [(1 << min(32, threads - 32 * w)) - 1 for w in range(warps)]
-        cta.words[context.LANES_START : context.LANES_START + warps] = lanes
-        size = self.simulated.path_words
-        for warp, mask in enumerate(lanes):
-            record = cta.paths[warp * context.PATHS * size :][:size]
-            record[:] = 0
-            record[context.PATH["state"]] = context.READY
-            record[context.PATH["lanes"]] = mask
 
-    def _end(self, cta: _Cta, status: int) -> None:
+    def _finish(self, cta: _Cta, status: int) -> None:
         cta.text.append(self._take_prints(cta))
+        # A fault may also be met by what lands last, after a CTA is done.
+        if cta.get("error"):
+            self._fail(cta.index, reports.fault(self.simulated, cta, self.grid, self.regions))
+        elif status == context.STUCK:
+            self._fail(cta.index, reports.deadlock(self.simulated, cta, self.grid))
         with self.lock:
             self.pending[cta.index] = "".join(cta.text)
         self._flush()
-        if status == context.DONE:
-            # A fault may be met by what lands last.
-            if cta.get("error"):
-                raise reports.fault(self.simulated, cta, self.grid, self.regions)
-            return
-        if status == context.STUCK:
-            raise reports.deadlock(self.simulated, cta, self.grid)
-        if cta.get("error"):
-            raise reports.fault(self.simulated, cta, self.grid, self.regions)
 
     # ---- printing
 
@@ -455,17 +452,14 @@ class _Launch:
             return ""
         return format_records(self.simulated, cta.prints[:used].view(np.uint64))
 
-    def _flush(self, *, final: bool = False) -> None:
+    def _flush(self) -> None:
         """Hand on what the CTAs have printed, as far as all before them have ended."""
         with self.lock:
-            while self.printed in self.pending:
+            while self.printed in self.pending and self.printed <= self.end:
                 text = self.pending.pop(self.printed)
                 self.printed += 1
                 if text:
                     self.output(text)
-            if final:
-                for index in sorted(self.pending):
-                    self.output(self.pending.pop(index))
 
 
 _IDLE_TURNS = 2000

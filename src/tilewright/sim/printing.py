@@ -6,23 +6,21 @@ May import `base`, `ir` and the rest of `sim`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.ir.statements import Print
 from tilewright.ir.visit import walk_statements
+from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine.kernel import value_dtype
-
-if TYPE_CHECKING:
-    from tilewright.sim.launch import SimulatedKernel
 
 _DIRECTIVE = re.compile(r"%(%|[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfFgGaAcsp])")
 _WARP = 32
 
 
-def format_records(simulated: SimulatedKernel, words: np.ndarray) -> str:
+def format_records(simulated: CompiledKernel, words: np.ndarray) -> str:
     """Render a buffer of records: per statement executed, its site, its lanes, its values."""
     formats = _formats(simulated)
     pieces: list[str] = []
@@ -39,10 +37,10 @@ def format_records(simulated: SimulatedKernel, words: np.ndarray) -> str:
     return "".join(pieces)
 
 
-def _formats(simulated: SimulatedKernel) -> dict[int, tuple[str, list[DType]]]:
+def _formats(simulated: CompiledKernel) -> dict[int, tuple[str, list[DType]]]:
     prints = [s for s in walk_statements(simulated.kernel.body) if isinstance(s, Print)]
     found: dict[int, tuple[str, list[DType]]] = {}
-    for number, site in enumerate(simulated.module.sites):
+    for number, site in enumerate(simulated.sites.sites):
         for each in prints:
             if site.text == each.format and site.location == each.location:
                 found[number] = (each.format, [value_dtype(o) for o in each.operands])

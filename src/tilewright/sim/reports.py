@@ -6,7 +6,7 @@ May import `base`, `ir` and the rest of `sim`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from tilewright.ir.expressions import Offset, SharedBase, as_constant
 from tilewright.ir.statements import Bind
 from tilewright.ir.types import PointerType
 from tilewright.isa import mbarrier
+from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context
 from tilewright.sim.engine.context import PATH, PATHS
 from tilewright.sim.options import Region
-
-if TYPE_CHECKING:
-    from tilewright.sim.launch import SimulatedKernel
 
 Grid = tuple[int, int, int]
 
@@ -33,11 +31,11 @@ def cta_name(index: int, grid: Grid) -> str:
 
 
 def fault(
-    simulated: SimulatedKernel, cta: Any, grid: Grid, regions: Sequence[Region]
+    simulated: CompiledKernel, cta: Any, grid: Grid, regions: Sequence[Region]
 ) -> TilewrightError:
     """Make the error for the fault that a CTA recorded."""
-    code, message = simulated.module.messages[cta.get("error") - 1]
-    site = simulated.module.sites[cta.get("error_site")]
+    code, message = simulated.sites.messages[int(cta.get("error")) - 1]
+    site = simulated.sites.sites[int(cta.get("error_site"))]
     kind, _ = CODES[code]
     lane, warp, address = (cta.get(f"error_{each}") for each in ("lane", "warp", "address"))
     thread = _thread(warp * 32 + lane, simulated)
@@ -47,11 +45,11 @@ def fault(
     return kind(message, code=code, location=site.location, notes=tuple(notes))
 
 
-def _thread(linear: int, simulated: SimulatedKernel) -> str:
+def _thread(linear: int, simulated: CompiledKernel) -> str:
     return f"thread {linear} (warp {linear // 32}, lane {linear % 32})"
 
 
-def _where(address: int, simulated: SimulatedKernel, regions: Sequence[Region]) -> str:
+def _where(address: int, simulated: CompiledKernel, regions: Sequence[Region]) -> str:
     shared_end = context.SHARED_START + simulated.kernel.shared_bytes
     if address < 1 << 32:
         return (
@@ -75,12 +73,12 @@ def _distance(address: int, region: Region) -> int:
 # ---------------------------------------------------------------------------- deadlock
 
 
-def deadlock(simulated: SimulatedKernel, cta: Any, grid: Grid) -> DeadlockError:
+def deadlock(simulated: CompiledKernel, cta: Any, grid: Grid) -> DeadlockError:
     """Make the error for a CTA that is stuck: who waits, where, for what."""
     notes: list[str] = [f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}"]
     first: Location | None = None
     for warp, record in _paths(simulated, cta):
-        site = simulated.module.sites[int(record[PATH["site"]])]
+        site = simulated.sites.sites[int(record[PATH["site"]])]
         first = first or site.location
         lanes = int(record[PATH["lanes"]])
         notes.append(
@@ -98,7 +96,7 @@ def deadlock(simulated: SimulatedKernel, cta: Any, grid: Grid) -> DeadlockError:
     )
 
 
-def _paths(simulated: SimulatedKernel, cta: Any) -> Iterator[tuple[int, np.ndarray]]:
+def _paths(simulated: CompiledKernel, cta: Any) -> Iterator[tuple[int, np.ndarray]]:
     size = simulated.path_words
     for warp in range(context.WARPS):
         used = int(cta.words[context.USED_START + warp])
@@ -121,7 +119,7 @@ def lanes_text(mask: int) -> str:
     return ("lane " if len(lanes) == 1 else "lanes ") + ", ".join(texts)
 
 
-def _waits(record: np.ndarray, text: str, cta: Any, simulated: SimulatedKernel) -> str:
+def _waits(record: np.ndarray, text: str, cta: Any, simulated: CompiledKernel) -> str:
     state, kind = int(record[PATH["state"]]), context.WAITS[int(record[PATH["wait"]])]
     need = lanes_text(int(record[PATH["need"]])) if record[PATH["need"]] else "nobody"
     if state == context.GATHERING:
@@ -143,7 +141,7 @@ def _parity(record: np.ndarray) -> int:
     return int(record[PATH["detail"]]) & 1
 
 
-def shared_buffers(simulated: SimulatedKernel) -> list[tuple[str, int, PointerType]]:
+def shared_buffers(simulated: CompiledKernel) -> list[tuple[str, int, PointerType]]:
     """List the buffers of shared memory by the user's names, with their byte offsets."""
     found: list[tuple[str, int, PointerType]] = []
     for stmt in simulated.kernel.body:
@@ -155,7 +153,7 @@ def shared_buffers(simulated: SimulatedKernel) -> list[tuple[str, int, PointerTy
     return sorted(found, key=lambda each: each[1])
 
 
-def _shared_name(address: int, simulated: SimulatedKernel) -> str:
+def _shared_name(address: int, simulated: CompiledKernel) -> str:
     """Name the element of a shared buffer that lies at an address."""
     offset = address - context.SHARED_START
     before = [each for each in shared_buffers(simulated) if each[1] <= offset]
@@ -167,8 +165,10 @@ def _shared_name(address: int, simulated: SimulatedKernel) -> str:
 
 def _barrier(key: int, cta: Any) -> str:
     start = context.BARRIER_START + key * len(context.BARRIER_FIELDS)
-    arrived, expected = int(cta.words[start]), int(cta.words[start + 1])
-    return f"{arrived} of {expected} threads have arrived"
+    arrived, expected, counted = (int(each) for each in cta.words[start : start + 3])
+    exited = 32 * cta.get("exited_warps")
+    text = f"{arrived} of {expected} threads have arrived"
+    return text if counted or not exited else f"{text}, {exited} have exited"
 
 
 def _mbarrier(key: int, cta: Any) -> str:

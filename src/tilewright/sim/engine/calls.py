@@ -109,9 +109,8 @@ class Calls:
                 pointer = self._lane_pointer(f, lane)
                 at = f.op(f"getelementptr {element}, ptr %in, i64 {lane}")
                 old, new = (f.op(f"load {element}, ptr {p}") for p in (pointer, at))
-                on = f.op(
-                    f"extractelement <32 x i1> {f.unpack(f.lanes(UINT32, '%mask', 0)).value}, i32 {lane}"
-                )
+                mask = f.unpack(f.lanes(UINT32, "%mask", 0))
+                on = f.op(f"extractelement <32 x i1> {mask.value}, i32 {lane}")
                 chosen = f.op(f"select i1 {on}, {element} {new}, {element} {old}")
                 f.function.emit(f"store {element} {chosen}, ptr {pointer}")
             f.function.emit("ret void")

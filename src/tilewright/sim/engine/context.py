@@ -45,6 +45,7 @@ _FIELDS = (
     "dummy",  # host address of bytes that inactive lanes may touch
     "warp",  # the warp that runs
     "live_warps",
+    "exited_warps",
     "idle_rounds",
     "passed_over",  # rounds without progress in which chance passed over a path
     "together",  # set when CTAs may see one another: a stuck CTA is not yet a deadlock
@@ -62,7 +63,7 @@ _FIELDS = (
 FIELD = {name: index for index, name in enumerate(_FIELDS)}
 _AFTER = len(_FIELDS)
 
-BARRIER_FIELDS = ("arrived", "expected", "generation", "reducing", "reduced")
+BARRIER_FIELDS = ("arrived", "expected", "counted", "generation", "reducing", "reduced")
 BARRIER_START = _AFTER
 EXITED_START = BARRIER_START + BARRIERS * len(BARRIER_FIELDS)  # lanes that returned, per warp
 LANES_START = EXITED_START + WARPS  # lanes that exist, per warp

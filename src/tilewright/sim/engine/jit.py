@@ -6,6 +6,7 @@ hundred milliseconds more and give slower code here, by hoisting loads until reg
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +19,11 @@ from tilewright.base.errors import CompilerBug
 # llvmlite has no type stubs.
 llvm: Any = llvmlite.binding  # pyright: ignore[reportMissingTypeStubs]
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # A process must not be forked in the middle of a compilation, which LLVM would never end.
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 
 
 # What the engine asks about, for CPUs that are named by a level of x86-64.

@@ -317,8 +317,13 @@ class KernelCode:
         self.m.require(condition, "trap", f"an assertion failed: {stmt.message}")
 
     def _print(self, stmt: Print) -> None:
+        """Record values to print; nothing is printed any more once a fault has been met."""
         values = [self.expr(each) for each in stmt.operands]
         number = self.module.site(stmt.location, stmt.format)
+        with self.f.when(str((self.m.field("error") == 0).value)):
+            self._record(number, values)
+
+    def _record(self, number: int, values: list[Lanes]) -> None:
         size = 16 + 8 * WARP * len(values)
         used = self.m.field("print_used")
         full = used + size > self.m.field("print_size")

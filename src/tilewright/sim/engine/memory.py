@@ -166,6 +166,13 @@ def _scalar_fault(m: NativeMachine, bad: Lanes, code: str, text: str, address: L
         m.fault(code, text, lane, address)
 
 
+def _end_after_fault(f: NativeMachine) -> None:
+    """Store nothing once a fault has been met, though code runs on to the next look at it."""
+    with f.function.when(str((f.field("error") != 0).value)):
+        f.function.emit("ret void")
+        f.function.label(f.function.new_label("dead"))
+
+
 def _name(kind: str, space: Space, dtype: DType, count: int) -> str:
     return f"{kind}_{space.value}_{memory_type(dtype)}x{count}"
 
@@ -200,6 +207,7 @@ def _scalar_store(m: NativeMachine, space: Space, dtype: DType, count: int) -> s
     name = _name("store_uniform", space, dtype, count)
     if name not in m.module.functions:
         f = m.module.machine(name, "%site")
+        _end_after_fault(f)
         size = dtype.bytes * count
         pointer = _scalar_pointer(f, space, f.lanes(UINT64, "%address", 0), size, write=True)
         kind = f"i{size * 8}"
@@ -245,6 +253,7 @@ def _vector_store(m: NativeMachine, space: Space, dtype: DType, count: int) -> s
     name = _name("store", space, dtype, count)
     if name not in m.module.functions:
         f = m.module.machine(name, "%site")
+        _end_after_fault(f)
         element, width = memory_type(dtype), WARP * count
         whole, row = f"<{width} x {element}>", f"<{count} x {element}>"
         pointers, contiguous, base = _vector_pointers(f, space, dtype, count, write=True)

@@ -14,52 +14,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.base.dtypes import UINT64, DType
-from tilewright.base.locations import Location
 from tilewright.isa.declaration import Form
+from tilewright.sim.engine.sites import Sites
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
 
 
-@dataclass(frozen=True)
-class Site:
-    """A place in the kernel that may fault or wait: where it is, and what stands there."""
-
-    location: Location | None
-    text: str
-
-
-@dataclass
-class Module:
-    """An LLVM module under construction.
-
-    `sites` and `messages` are referred to by number in the code, so that a fault recorded by
-    native code can be shown at the user's line.
-    """
+@dataclass(kw_only=True)
+class Module(Sites):
+    """An LLVM module under construction."""
 
     cpu_features: frozenset[str]
     new_machine: Callable[[Module, str, str], NativeMachine]
     functions: dict[str, str] = field(default_factory=dict[str, str])
     declarations: dict[str, str] = field(default_factory=dict[str, str])
-    sites: list[Site] = field(default_factory=list[Site])
-    messages: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     agents: list[tuple[str, tuple[DType, ...]]] = field(default_factory=list[Any])
     block: tuple[int, int, int] | None = None
     numerics: str = "fast"
-    _message_ids: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-
-    def site(self, location: Location | None, text: str) -> int:
-        """Number a place."""
-        self.sites.append(Site(location, text))
-        return len(self.sites) - 1
-
-    def message(self, code: str, text: str) -> int:
-        """Number a fault's code and text; 0 is never given, it means no fault."""
-        key = (code, text)
-        if key not in self._message_ids:
-            self.messages.append(key)
-            self._message_ids[key] = len(self.messages)
-        return self._message_ids[key]
 
     def machine(self, name: str, site: str = "0") -> NativeMachine:
         """Begin a function in which instructions can be traced."""

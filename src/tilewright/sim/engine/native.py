@@ -158,7 +158,7 @@ class NativeMachine(Values):
     def gather(self, registers: Sequence[Lanes], which: np.ndarray, lane: np.ndarray) -> Lanes:
         """Collect a register: lane l gets lane `lane[l]` of `registers[which[l]]`."""
         dtype = registers[0].dtype
-        used = sorted(set(int(each) for each in which))
+        used = sorted({int(each) for each in which})
         position = {each: index for index, each in enumerate(used)}
         kind = scalar_type(dtype)
         vector, width = self.concatenate([self.spread(registers[r]) for r in used], kind, WARP)

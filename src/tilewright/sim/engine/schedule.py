@@ -10,6 +10,7 @@ CTA is stuck.
 from __future__ import annotations
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64
+from tilewright.isa import barriers
 from tilewright.isa.machine import Lanes
 from tilewright.sim.engine import context, flight
 from tilewright.sim.engine.context import PATH, PATHS
@@ -177,6 +178,10 @@ def _finish(module: Module) -> None:
     left = _per_warp(f, context.LANES_START, warp) & ~exited
     with f.function.when(str((left == 0).value)):
         f.set_field("live_warps", f.field("live_warps") - 1)
+        f.bump("exited_warps")
+        # Nobody waits at a barrier for a warp that has exited.
+        with f.function.loop(str(context.BARRIERS)) as barrier:
+            barriers.complete_if_all_arrived(f, f.lanes(UINT64, barrier, 0))
     f.function.emit("ret void")
     f.function.finish("void", "ptr %ctx, ptr %path", "noinline")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, UINT32, UINT64, DType
+from tilewright.isa.descriptors import PAIRED
 from tilewright.isa.machine import WARP, Lanes, SharedTile
 from tilewright.sim.engine import context
 from tilewright.sim.engine.context import TMEM_COLUMNS, TMEM_LANES
@@ -126,6 +127,11 @@ def _fields(tile: SharedTile | Lanes) -> tuple[Lanes, ...]:
     )
 
 
+def _chunks(tile: SharedTile) -> Lanes:
+    """Count the 16-byte chunks of a span, less one."""
+    return tile.swizzle | (tile.swizzle >> 1)
+
+
 class _Product:
     """Emits the product of one kind of operands: unpack both to float32, then multiply."""
 
@@ -232,25 +238,31 @@ class _Product:
 
     def _k_major(self, tile: SharedTile, row: Lanes, chunk: int) -> Lanes:
         """Give the address of a 16-byte chunk of a row, before the swizzle."""
-        span = (tile.swizzle + 1) << 4
+        span = (_chunks(tile) + 1) << 4
         step = self.f.select(tile.swizzle == 0, tile.leading, self.f.constant(_CHUNK, UINT32))
         return tile.start + (row >> 3) * tile.stride + (row & 7) * span + step * chunk
 
     def _mn_major(self, tile: SharedTile, group: Lanes, k: int) -> Lanes:
         """Give the address of 16 bytes of neighbouring rows at one k, before the swizzle."""
         f = self.f
-        span = (tile.swizzle + 1) << 4
-        across = (group & tile.swizzle) << 4
-        width = f.cast(f.intrinsic("popcount", tile.swizzle), UINT32)
-        swizzled = (group >> width) * tile.leading + across + tile.stride * (k >> 3)
-        plain = group * tile.stride + tile.leading * (k >> 3)
+        chunks = _chunks(tile)
+        width = f.cast(f.intrinsic("popcount", chunks), UINT32)
+        # Where chunks move in pairs an atom is four spans, else eight.
+        paired = tile.swizzle == PAIRED
+        atom, row = (
+            f.select(paired, f.constant(a, UINT32), f.constant(b, UINT32))
+            for a, b in ((k >> 2, k >> 3), (k & 3, k & 7))
+        )
+        swizzled = (group >> width) * tile.leading + ((group & chunks) << 4) + tile.stride * atom
+        plain = group * tile.stride + tile.leading * atom
         where = f.select(tile.swizzle == 0, plain, swizzled)
-        return tile.start + where + span * (k & 7)
+        return tile.start + where + ((chunks + 1) << 4) * row
 
     def _chunk(self, tile: SharedTile, address: Lanes) -> Lanes:
         """Read 16 bytes at a swizzled address of shared memory as float32."""
         f = self.f
-        turn = ((address >> 7) - tile.base_offset) & tile.swizzle
+        row = (address >> 7) - tile.base_offset
+        turn = f.select(tile.swizzle == PAIRED, row << 1, row) & tile.swizzle
         where = address ^ (turn << 4)
         offset = f.cast(where, UINT64) - context.SHARED_START
         outside = offset + _CHUNK > f.field("shared_size")

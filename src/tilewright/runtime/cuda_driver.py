@@ -1,0 +1,200 @@
+"""The CUDA driver and its GPUs: contexts, modules, copies, and what its errors mean.
+
+May import `base`. NVIDIA's bindings are loaded where there is a driver, for all but the launch
+itself: that is called through ctypes, which takes a third of the time.
+
+    gpu = find_gpu()
+    gpu.name, gpu.capability      # "NVIDIA H200", 90
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from tilewright.base.errors import LaunchError, TargetError, TilewrightError
+from tilewright.base.lazy import optional
+from tilewright.base.locations import Location
+from tilewright.base.targets import Target, known_targets
+from tilewright.base.targets import target as target_named
+
+# CUresult of `cuLaunchKernelEx(config, function, parameters, extra)`.
+LaunchEntry = Callable[[int, int, int, None], int]
+_LIBRARY = "libcuda.so.1"
+
+# CUresult (cuda.h): what kills the context, so that every later call reports it again.
+_STICKY = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 720, 721})
+# What a launch reports where another context is current than the function's.
+WRONG_CONTEXT = frozenset({201, 400})
+# The kernel asks for more than there is: threads, registers, shared memory, cooperative CTAs.
+_SHAPE = frozenset({1, 701, 720, 912})
+_OUT_OF_MEMORY = 2
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU: `capability` is ten times the compute capability; `api` is the driver's bindings."""
+
+    api: Any = field(repr=False)
+    ordinal: int
+    name: str
+    capability: int
+    launch: LaunchEntry = field(repr=False, compare=False)
+
+    def runs(self, target: Target) -> bool:
+        """Tell whether a cubin for a target runs here.
+
+        CUDA C++ Programming Guide, "Binary Compatibility": within a major version on what is
+        newer; "Feature Set Compiler Targets": with `a` on exactly that chip, with `f` in its
+        family.
+        """
+        if target.suffix == "a":
+            return self.capability == target.capability
+        same_major = self.capability // 10 == target.capability // 10
+        return same_major and self.capability >= target.capability
+
+    @property
+    def target(self) -> Target | None:
+        """Give the fullest target whose cubins run here."""
+        targets = [target_named(name) for name in known_targets()]
+        fitting = [each for each in targets if self.runs(each)]
+        order = ("", "f", "a")
+        return max(fitting, key=lambda t: (t.capability, order.index(t.suffix)), default=None)
+
+    @contextmanager
+    def current(self) -> Generator[None]:
+        """Make the primary context the thread's own until the block ends."""
+        self.check(self.api.cuCtxPushCurrent(_context(self)), "enter its context")
+        try:
+            yield
+        finally:
+            self.api.cuCtxPopCurrent()
+
+    def ensure_context(self) -> None:
+        """Make the primary context the thread's own if the thread has none."""
+        (context,) = self.check(self.api.cuCtxGetCurrent(), "look for a context")
+        if int(context) == 0:
+            self.check(self.api.cuCtxSetCurrent(_context(self)), "enter its context")
+
+    def load(self, cubin: bytes) -> Any:
+        """Load a cubin into the primary context."""
+        with self.current():
+            (module,) = self.check(self.api.cuModuleLoadData(cubin), "load the cubin")
+        return module
+
+    def function(self, module: Any, name: str) -> Any:
+        """Find a kernel of a module."""
+        (found,) = self.check(
+            self.api.cuModuleGetFunction(module, name.encode()), f"find the kernel {name}"
+        )
+        return found
+
+    def synchronize(self) -> None:
+        """Wait for all work; raises `LaunchError` for what went wrong in it."""
+        with self.current():
+            self.check(self.api.cuCtxSynchronize(), "finish its work")
+
+    def read(self, address: int, size: int, into: int) -> None:
+        """Copy from the GPU to the host, after all work that was started."""
+        self.synchronize()
+        with self.current():
+            self.check(self.api.cuMemcpyDtoH(into, address, size), "copy to the host")
+
+    def write(self, address: int, size: int, source: int) -> None:
+        """Copy from the host to the GPU, and wait until it has happened."""
+        with self.current():
+            self.check(self.api.cuMemcpyHtoD(address, source, size), "copy from the host")
+        self.synchronize()
+
+    def check(self, result: tuple[Any, ...], what: str) -> tuple[Any, ...]:
+        """Give the values of a call of the driver; raises `LaunchError` if it failed."""
+        status, *values = result
+        if int(status):
+            raise self.error(int(status), f"the GPU cannot {what}", None)
+        return tuple(values)
+
+    def error(
+        self, status: int, problem: str, location: Location | None, request: str | None = None
+    ) -> TilewrightError:
+        """Make the error for a status of the driver; `request` says what was asked for."""
+        name, text = self._describe(status)
+        if status in _STICKY:
+            return LaunchError(
+                f"{problem}: an earlier launch failed while it ran",
+                code="gpu-fault",
+                location=location,
+                found=f"{name}: {text}",
+                hint='run the kernels with backend="sim", which shows the line at fault',
+                notes=(
+                    "launches are asynchronous: the fault may be of any kernel since the last "
+                    "synchronization",
+                    "the GPU's context is lost; every call of this process fails from now on",
+                ),
+            )
+        code = "launch-memory" if status == _OUT_OF_MEMORY else "gpu-fault"
+        found = f"{name}: {text}"
+        if request is not None and status in _SHAPE:
+            code, found = "launch-shape", f"{found}, for {request}"
+        return LaunchError(problem, code=code, location=location, found=found)
+
+    def _describe(self, status: int) -> tuple[str, str]:
+        try:
+            result = self.api.CUresult(status)
+        except ValueError:
+            return f"error {status}", "an error that the bindings do not know"
+        name, text = self.api.cuGetErrorName(result)[1], self.api.cuGetErrorString(result)[1]
+        return (name or b"").decode(), (text or b"").decode()
+
+
+@cache
+def find_gpu(ordinal: int = 0) -> Gpu | None:
+    """Find a GPU by its number among the visible ones; `None` if there is none that is usable."""
+    try:
+        library = ctypes.CDLL(_LIBRARY)
+        api = optional("cuda.bindings.driver", extra="cuda", purpose="launch on the GPU")
+    except (OSError, TargetError):
+        return None
+    if int(api.cuInit(0)[0]):
+        return None
+    entry = library.cuLaunchKernelEx
+    entry.argtypes = (ctypes.c_void_p,) * 4
+    entry.restype = ctypes.c_int
+    return describe_gpu(api, ordinal, entry)
+
+
+def describe_gpu(api: Any, ordinal: int, launch: LaunchEntry) -> Gpu | None:
+    """Describe a GPU by the driver's bindings, once they are initialised."""
+    status, device = api.cuDeviceGet(ordinal)
+    if int(status):
+        return None
+    attribute = api.CUdevice_attribute
+    prefix = "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY"
+    major = api.cuDeviceGetAttribute(getattr(attribute, f"{prefix}_MAJOR"), device)[1]
+    minor = api.cuDeviceGetAttribute(getattr(attribute, f"{prefix}_MINOR"), device)[1]
+    name = api.cuDeviceGetName(128, device)[1].split(b"\0")[0].decode()
+    return Gpu(api, ordinal, name, 10 * int(major) + int(minor), launch)
+
+
+def require_gpu(ordinal: int = 0) -> Gpu:
+    """Find a GPU, or raise `TargetError` (`missing-tool`)."""
+    gpu = find_gpu(ordinal)
+    if gpu is None:
+        raise TargetError(
+            "there is no GPU to launch on",
+            code="missing-tool",
+            expected="a GPU, its driver, and the extra `cuda` of this package",
+            hint='backend="sim" runs kernels on the CPU',
+        )
+    return gpu
+
+
+@cache
+def _context(gpu: Gpu) -> Any:
+    """Retain the primary context, which PyTorch and CUDA's runtime use too."""
+    (device,) = gpu.check(gpu.api.cuDeviceGet(gpu.ordinal), "be found")
+    (context,) = gpu.check(gpu.api.cuDevicePrimaryCtxRetain(device), "make a context")
+    return context

@@ -1,0 +1,27 @@
+"""A kernel compiled for the simulator: the code, and what reports need to know of it.
+
+May import `base`, `ir` and `sim.engine`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.targets import Target
+from tilewright.ir.statements import Kernel
+from tilewright.sim.engine.jit import Code
+from tilewright.sim.engine.sites import Sites
+from tilewright.sim.options import Options
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Native code of a kernel; `path_words` and `frame_bytes` are what its paths and warps need."""
+
+    kernel: Kernel
+    target: Target
+    options: Options
+    sites: Sites
+    code: Code
+    path_words: int
+    frame_bytes: int

@@ -1,0 +1,378 @@
+"""Products of the tensor core: operands laid out by `layout`, results against plain arithmetic.
+
+Where an element lies in shared memory is taken from `mma_shared_layout` (itself tested against
+recorded addresses); strides of the descriptors are stated here, mode by mode.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import UINT32
+from tilewright.base.errors import TilewrightError
+from tilewright.base.spaces import Space
+from tilewright.isa import named
+from tilewright.isa.declaration import Form, spell
+from tilewright.isa.descriptors import encode_instruction, encode_shared
+from tilewright.isa.machine import SharedTile
+from tilewright.isa.mbarrier import describe
+from tilewright.isa.tensor_core import contract, is_product, shapes
+from tilewright.layout import mma_shared_layout
+from tilewright.sim.eager import EagerMachine, execute
+from tilewright.sim.eager_tensor import element_addresses
+
+Array = np.ndarray[Any, Any]
+TYPES: dict[str, Any] = {
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "tf32": np.float32,
+}
+DEPTH = {"float16": 16, "bfloat16": 16, "tf32": 8}
+SPANS = (16, 32, 64, 128, 128)  # bytes, by swizzle mode
+A_START, B_START = 4096, 32768
+
+
+def element_name(format: str) -> str:
+    return "float32" if format == "tf32" else format
+
+
+@dataclass
+class Stored:
+    """A matrix (rows, k) in shared memory: the bytes, and the descriptor of each K step."""
+
+    data: Array
+    steps: list[int]
+
+
+def stored(values: Array, format: str, mode: int, transposed: bool, start: int) -> Stored:
+    """Lay a matrix out from `start` on, which is a multiple of the swizzle's period."""
+    name, depth = element_name(format), DEPTH[format]
+    size = values.dtype.itemsize
+    rows, total = values.shape
+    shape = (total, rows) if transposed else (rows, total)
+    layout = mma_shared_layout(name, mode, shape)
+    row, k = np.indices(values.shape)
+    coordinates = (k, row) if transposed else (row, k)
+    where = layout.apply(*coordinates, shape=shape)["m"]
+    data = np.zeros(rows * total, values.dtype)
+    data[where] = values
+    span = SPANS[mode]
+    if transposed:
+        deep = 4 if mode == 4 else 8
+        across, down = total * span, deep * span
+        leading, stride = (down, across) if mode == 0 else (across, down)
+        starts = [k0 * span for k0 in range(0, total, depth)]
+    else:
+        leading, stride = (rows * 16, 128) if mode == 0 else (16, 8 * span)
+        width = span // size
+        starts = [k0 // width * rows * span + k0 % width * size for k0 in range(0, total, depth)]
+    steps = [encode_shared(start + each, leading, stride, mode) for each in starts]
+    return Stored(data.view(np.uint8), steps)
+
+
+def products(kind: str) -> tuple[Form, Form]:
+    shared, tensor = spell(f"tcgen05.mma.cta_group::1.kind::{kind}").forms()
+    assert shared.operands[1].name == "a_desc" and tensor.operands[1].name == "a_tmem"
+    return shared, tensor
+
+
+def machine() -> EagerMachine:
+    m = EagerMachine(shared=1 << 16, active=1, special={"warpid": 0})
+    m.state["tmem_columns"] = 0xFFFF
+    return m
+
+
+def lanes_of(rows: int) -> Array:
+    """Give the lane of each row of D, from the figures of data paths D and F."""
+    if rows == 128:
+        return np.arange(128)
+    return np.concatenate([np.arange(16) + 32 * quarter for quarter in range(4)])
+
+
+def whole_numbers(shape: tuple[int, int], format: str, seed: int) -> Array:
+    """Make numbers whose products and sums are exact in every format."""
+    return np.random.default_rng(seed).integers(-8, 9, shape).astype(TYPES[format])
+
+
+CASES = [
+    (format, mode, transposed)
+    for format in TYPES
+    for mode in range(5)
+    for transposed in (False, True)
+    if transposed or mode != 4
+]
+
+
+@pytest.mark.parametrize(("format", "mode", "transposed"), CASES)
+@pytest.mark.parametrize(("M", "N"), [(64, 8), (64, 64), (128, 64)])
+def test_layouts(format: str, mode: int, transposed: bool, M: int, N: int) -> None:
+    """Every layout of A and of B, over a K of several steps, with the other plain K-major."""
+    total = 64 if format != "tf32" else 32
+    kind = "tf32" if format == "tf32" else "f16"
+    a, b = whole_numbers((M, total), format, 1), whole_numbers((N, total), format, 2)
+    expected = a.astype(np.float32) @ b.astype(np.float32).T
+    for which in "ab":
+        rows = M if which == "a" else N
+        if transposed and rows % (SPANS[mode] // a.dtype.itemsize):
+            continue  # the spans run along M or N, whole ones only
+        left = stored(a, format, *((mode, transposed) if which == "a" else (0, False)), A_START)
+        right = stored(b, format, *((mode, transposed) if which == "b" else (0, False)), B_START)
+        m = machine()
+        m.shared[A_START : A_START + len(left.data)] = left.data
+        m.shared[B_START : B_START + len(right.data)] = right.data
+        idesc = encode_instruction(
+            "float32",
+            format,
+            format,
+            M,
+            N,
+            transpose_a=transposed and which == "a",
+            transpose_b=transposed and which == "b",
+        )
+        for step, (x, y) in enumerate(zip(left.steps, right.steps)):
+            execute(products(kind)[0], [32, x, y, idesc, step > 0], m)
+        found = m.cells[lanes_of(M), 32 : 32 + N].view(np.float32)
+        assert np.array_equal(found, expected)
+        untouched = np.ones_like(m.cells, np.bool_)
+        untouched[lanes_of(M), 32 : 32 + N] = False
+        assert (m.cells[untouched] == 0xFFFFFFFF).all()
+
+
+@pytest.mark.parametrize("format", TYPES)
+@pytest.mark.parametrize("M", [64, 128])
+def test_a_in_tensor_memory(format: str, M: int) -> None:
+    depth, N = DEPTH[format], 32
+    a, b = whole_numbers((M, depth), format, 3), whole_numbers((N, depth), format, 4)
+    m = machine()
+    cells = np.ascontiguousarray(a).view(np.uint32)
+    m.cells[:M, 100 : 100 + cells.shape[1]] = cells
+    right = stored(b, format, 0, False, B_START)
+    m.shared[B_START : B_START + len(right.data)] = right.data
+    idesc = encode_instruction("float32", format, format, M, N)
+    kind = "tf32" if format == "tf32" else "f16"
+    execute(products(kind)[1], [0, 100, right.steps[0], idesc, False], m)
+    expected = a.astype(np.float32) @ b.astype(np.float32).T
+    assert np.array_equal(m.cells[lanes_of(M), :N].view(np.float32), expected)
+
+
+def plain(m: EagerMachine, a: Array, b: Array, format: str) -> list[int]:
+    """Store two matrices of one K step, and give their descriptors."""
+    found = []
+    for values, start in ((a, A_START), (b, B_START)):
+        each = stored(values, format, 0, False, start)
+        m.shared[start : start + len(each.data)] = each.data
+        found += each.steps
+    return found
+
+
+def nearest(value: Fraction) -> np.float32:
+    """Round to float32, to nearest and to even."""
+    guess = np.float32(float(value))
+    around = [np.nextafter(guess, np.float32(s * np.inf)) for s in (-1, 1)] + [guess]
+    return min(
+        around,
+        key=lambda x: (abs(Fraction(float(x)) - value), int(x.view(np.uint32)) & 1),
+    )
+
+
+@pytest.mark.parametrize("format", TYPES)
+def test_each_output_is_a_chain_in_ascending_k(format: str) -> None:
+    random = np.random.default_rng(5)
+    depth = DEPTH[format]
+    a, b = (random.standard_normal((n, depth)).astype(TYPES[format]) for n in (64, 8))
+    start = random.standard_normal((64, 8)).astype(np.float32)
+    m = machine()
+    m.cells[lanes_of(64), :8] = start.view(np.uint32)
+    descriptors = plain(m, a, b, format)
+    idesc = encode_instruction("float32", format, format, 64, 8)
+    kind = "tf32" if format == "tf32" else "f16"
+    execute(products(kind)[0], [0, *descriptors, idesc, True], m)
+    found = m.cells[lanes_of(64), :8].view(np.float32)
+
+    def number(x: Any) -> Fraction:
+        if format == "tf32":  # only the upper 19 bits count
+            x = (np.float32(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+        return Fraction(float(x))
+
+    for i in range(0, 64, 7):
+        for j in range(8):
+            total = start[i, j]
+            for k in range(depth):
+                total = nearest(number(a[i, k]) * number(b[j, k]) + Fraction(float(total)))
+            assert found[i, j] == total
+
+
+def test_a_half_accumulator_takes_a_cell_each() -> None:
+    a, b = (whole_numbers((n, 16), "float16", n) for n in (128, 16))
+    m = machine()
+    descriptors = plain(m, a, b, "float16")
+    idesc = encode_instruction("float16", "float16", "float16", 128, 16)
+    for more in (False, True):
+        execute(products("f16")[0], [0, *descriptors, idesc, more], m)
+    expected = 2 * (a.astype(np.float32) @ b.astype(np.float32).T)
+    assert np.array_equal(m.cells[:, :16].astype(np.uint16).view(np.float16), expected)
+    assert not (m.cells[:, :16] >> 16).any()
+
+
+# ---------------------------------------------------------------------------- recorded addresses
+
+DATA = Path(__file__).parent.parent / "data" / "layout_vectors.json"
+RECORDED = [
+    each
+    for each in json.loads(DATA.read_text())
+    if each["factory"] == "mma_shared_layout"
+    and each["args"]["dtype"] in ("float16", "bfloat16", "float32")
+    and len(each["shape"]) == 2
+    and isinstance(each.get("samples"), list)
+    and each["args"]["swizzle_mode"] < 4
+]
+
+
+@pytest.mark.parametrize("record", RECORDED, ids=lambda r: "-".join(map(str, r["args"].values())))
+def test_recorded_addresses(record: dict[str, Any]) -> None:
+    """Of a K-major matrix, step by step in K."""
+    rows, total = record["shape"]
+    mode = record["args"]["swizzle_mode"]
+    bits = 32 if record["args"]["dtype"] == "float32" else 16
+    size, depth, span = bits // 8, 256 // bits, SPANS[mode]
+    if total * size < 32:
+        pytest.skip("narrower than a step")
+    m = EagerMachine()
+    for (row, k), place in record["samples"]:
+        k0 = k - k % depth
+        first = k0 * size // span * rows * span + k0 * size % span
+        numbers = (first, rows * 16, 128 if mode == 0 else 8 * span, (0, 1, 3, 7)[mode], 0, 0)
+        tile = SharedTile(*(m.constant(each, UINT32) for each in numbers))
+        found = element_addresses(tile, rows, depth, bits)
+        assert found[row, k % depth] == place["m"] * size
+
+
+def test_there_are_recorded_addresses() -> None:
+    assert len(RECORDED) >= 8
+    assert {each["args"]["swizzle_mode"] for each in RECORDED} == {0, 1, 2, 3}
+
+
+def test_a_base_offset_moves_the_pattern() -> None:
+    m = EagerMachine()
+
+    def addresses(*numbers: int) -> Array:
+        tile = SharedTile(*(m.constant(each, UINT32) for each in numbers))
+        return element_addresses(tile, 8, 16, 16)
+
+    aligned = addresses(1024, 16, 1024, 7, 0, 0)
+    assert np.array_equal(addresses(1024 + 384, 16, 1024, 7, 3, 0), aligned + 384)
+    assert not np.array_equal(addresses(1024 + 384, 16, 1024, 7, 0, 0), aligned + 384)
+
+
+# ---------------------------------------------------------------------------- refusals
+
+GOOD = encode_instruction("float32", "float16", "float16", 64, 8)
+BAD = {
+    "sparse": GOOD | 1 << 2,
+    "saturate": GOOD | 1 << 3,
+    "negate_a": GOOD | 1 << 13,
+    "negate_b": GOOD | 1 << 14,
+    "max_shift": GOOD | 1 << 30,
+    "reserved": GOOD | 1 << 6,
+    "combination": encode_instruction("float32", "float16", "bfloat16", 64, 8),
+    "M and N": encode_instruction("float32", "float16", "float16", 128, 8),
+}
+
+
+@pytest.mark.parametrize("word", BAD)
+def test_instruction_descriptors_that_mean_nothing(word: str) -> None:
+    m = machine()
+    operands = plain(m, *(whole_numbers((n, 16), "float16", n) for n in (64, 8)), "float16")
+    with pytest.raises(TilewrightError, match=word) as caught:
+        execute(products("f16")[0], [0, *operands, BAD[word], False], m)
+    assert caught.value.code == "undefined-operation"
+
+
+def test_a_in_tensor_memory_is_k_major() -> None:
+    m = machine()
+    operands = plain(m, *(whole_numbers((n, 16), "float16", n) for n in (64, 8)), "float16")
+    with pytest.raises(TilewrightError, match="K-major"):
+        execute(products("f16")[1], [0, 64, operands[1], GOOD | 1 << 15, False], m)
+
+
+def test_products_stay_in_memory() -> None:
+    m = machine()
+    operands = plain(m, *(whole_numbers((n, 16), "float16", n) for n in (64, 8)), "float16")
+    m.state["tmem_columns"] = 1
+    with pytest.raises(TilewrightError) as caught:
+        execute(products("f16")[0], [28, *operands, GOOD, False], m)
+    assert caught.value.code == "tensor-memory"
+    outside = encode_shared((1 << 16) - 64, 1024, 128, 0)
+    with pytest.raises(TilewrightError) as caught:
+        execute(products("f16")[0], [0, outside, operands[1], GOOD, False], m)
+    assert caught.value.code == "out-of-bounds"
+
+
+# ---------------------------------------------------------------------------- order and contract
+
+
+def test_products_and_commits_are_carried_out_in_order() -> None:
+    m = machine()
+    m.hold = True
+    operands = plain(m, *(whole_numbers((n, 16), "float16", n) for n in (64, 8)), "float16")
+    execute(named.MBARRIER_INIT, [0, 1], m)
+    execute(named.MMA_F16, [0, *operands, GOOD, False], m)
+    execute(named.TENSOR_COMMIT, [0], m)
+    assert [form for form, _ in m.pending] == [named.MMA_F16, named.TENSOR_COMMIT]
+    assert (m.cells == 0xFFFFFFFF).all()
+    assert describe(int(m.shared[:8].view(np.uint64)[0])).startswith("phase 0, 0 of 1")
+    m.land()
+    assert (m.cells[0, :8] != 0xFFFFFFFF).all()
+    assert describe(int(m.shared[:8].view(np.uint64)[0])).startswith("phase 1, 0 of 1")
+
+
+def test_every_lane_issues() -> None:
+    m = machine()
+    m.mask[:] = np.arange(32) < 3
+    operands = plain(m, *(np.ones((n, 16), np.float16) for n in (64, 8)), "float16")
+    enable = np.arange(32) > 0
+    execute(named.MMA_F16, [0, *operands, GOOD, enable], m)
+    assert (m.cells[lanes_of(64), :8].view(np.float32) == 48).all()
+
+
+def test_time() -> None:
+    for form in (named.MMA_F16, named.MMA_TF32_TMEM):
+        assert (form.time.agent, form.time.completes) == ("tensor", "")
+        assert form.order.proxy == "async"
+    assert (named.TENSOR_COMMIT.time.agent, named.TENSOR_COMMIT.time.completes) == (
+        "tensor",
+        "mbarrier",
+    )
+
+
+def test_shapes() -> None:
+    assert (128, 64, 16) in shapes("f16") and (128, 256, 8) in shapes("tf32")
+    for bad in ((128, 8, 16), (64, 4, 16), (64, 264, 16), (96, 16, 16), (64, 8, 8)):
+        assert bad not in shapes("f16")
+    assert (256, 32, 16) in shapes("f16", 2) and (64, 32, 16) not in shapes("f16", 2)
+    assert (64, 24, 32) in shapes("i8") and (64, 40, 32) not in shapes("i8")
+
+
+def test_contracts() -> None:
+    assert is_product(named.MMA_F16) and not is_product(named.TENSOR_COMMIT)
+    found = contract(named.MMA_TF32_TMEM, (128, 64, 8))
+    assert [each.operand for each in found.operands] == ["d_tmem", "a_tmem", "b_desc"]
+    assert [each.atom for each in found.operands] == [(128, 64), (128, 8), (64, 8)]
+    assert [each.bits for each in found.operands] == [32, 32, 32]
+    assert [each.spaces[0] for each in found.operands] == [Space.TMEM, Space.TMEM, Space.SHARED]
+    assert [each.repeats for each in found.operands] == [
+        ("*", "m", "n"),
+        ("*", "m", "k"),
+        ("*", "n", "k"),
+    ]
+    found = contract(named.MMA_F16, (64, 8, 16), 16)
+    assert [each.bits for each in found.operands] == [16, 16, 16]
+    assert found.operands[1].spaces == (Space.SHARED,) and found.issuer == "thread"

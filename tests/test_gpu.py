@@ -1,0 +1,610 @@
+"""Launches on the GPU, against a driver that only writes down what it is told."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import driver, simt
+from tilewright.base import lazy
+from tilewright.base.errors import LaunchError, TargetError, TilewrightError
+from tilewright.base.targets import target
+from tilewright.driver import Defaults, session
+from tilewright.runtime import arrays, cuda_driver, staging
+from tilewright.runtime.cuda_driver import Gpu, describe_gpu, find_gpu
+from tilewright.runtime.gpu import Launcher
+from tilewright.runtime.launch_attributes import Attribute, Config, attributes, stream_handle
+
+T: Any = simt
+n = T.dynamic("n")
+
+
+@T.function
+def scale(A: T.Tensor((n,), "float32"), Out: T.Tensor((n,), "float32"), factor: T.float32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=(n + 31) // 32, block=32))
+    i = T.cuda.block_idx("x") * 32 + T.cuda.thread_idx("x")
+    if i < n:
+        Out[i] = A[i] * factor
+
+
+@T.function
+def sized(Out: T.Tensor((64,), "int32"), blocks: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=blocks, block=32, dynamic_smem_bytes=100_000))
+    Out[T.cuda.lane_id()] = blocks
+
+
+@T.function
+def aligned_load(A: T.Tensor((64,), "float32", align=16)):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    A[T.cuda.lane_id()] = T.float32(1)
+
+
+@T.function
+def options(Out: T.Tensor((64,), "int32")):
+    T.device_entry(
+        launch=T.cuda.LaunchConfig(
+            grid=8,
+            block=32,
+            cluster=2,
+            cooperative=True,
+            programmatic_stream_serialization=True,
+            priority=-1,
+            stream=77,
+        )
+    )
+    Out[T.cuda.lane_id()] = 1
+
+
+# ---------------------------------------------------------------------------- a driver
+
+
+class Status(int):
+    """A `CUresult`."""
+
+
+@dataclass
+class Launched:
+    """What a launch was told."""
+
+    function: int
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    stream: int | None
+    attributes: dict[int, bytes]
+    pointers: list[int]
+
+
+@dataclass(eq=False)
+class FakeDriver:
+    """The driver's bindings, as far as launches use them."""
+
+    capability: int = 90
+    context: int = 0
+    statuses: list[int] = field(default_factory=list[int])
+    launches: list[Launched] = field(default_factory=list[Launched])
+    allowed: list[tuple[int, str, int]] = field(default_factory=list[Any])
+    loaded: list[bytes] = field(default_factory=list[bytes])
+    pushed: int = 0
+    count: int = 3
+    CUresult = Status
+    CUdevice_attribute = SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor",
+    )
+    CUfunction_attribute = SimpleNamespace(
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared",
+        CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED="clusters",
+    )
+
+    def cuDeviceGet(self, ordinal: int) -> tuple[int, int]:
+        return (0, ordinal) if ordinal < 2 else (101, 0)
+
+    def cuDeviceGetName(self, length: int, device: int) -> tuple[int, bytes]:
+        return 0, b"Fake H200\0\0\0"
+
+    def cuDeviceGetAttribute(self, attribute: str, device: int) -> tuple[int, int]:
+        return 0, self.capability // 10 if attribute == "major" else self.capability % 10
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[int, int]:
+        return 0, 1000 + device
+
+    def cuCtxGetCurrent(self) -> tuple[int, int]:
+        return 0, self.context
+
+    def cuCtxSetCurrent(self, context: int) -> tuple[int]:
+        self.context = context
+        return (0,)
+
+    def cuCtxPushCurrent(self, context: int) -> tuple[int]:
+        self.pushed += 1
+        return (0,)
+
+    def cuCtxPopCurrent(self) -> tuple[int, int]:
+        return 0, 0
+
+    def cuCtxSynchronize(self) -> tuple[int]:
+        return (0,)
+
+    def cuModuleLoadData(self, cubin: bytes) -> tuple[int, int]:
+        self.loaded.append(cubin)
+        return 0, 5
+
+    def cuModuleGetFunction(self, module: int, name: bytes) -> tuple[int, int]:
+        return 0, 0x400
+
+    def cuFuncSetAttribute(self, function: int, attribute: str, value: int) -> tuple[int]:
+        self.allowed.append((function, attribute, value))
+        return (0,)
+
+    def cuMemcpyDtoH(self, into: int, address: int, size: int) -> tuple[int]:
+        ctypes.memmove(into, address, size)
+        return (0,)
+
+    def cuMemcpyHtoD(self, address: int, source: int, size: int) -> tuple[int]:
+        ctypes.memmove(address, source, size)
+        return (0,)
+
+    def cuGetErrorName(self, status: int) -> tuple[int, bytes]:
+        return 0, f"CUDA_ERROR_{status}".encode()
+
+    def cuGetErrorString(self, status: int) -> tuple[int, bytes]:
+        return 0, b"something is wrong"
+
+    def launch(self, config: int, function: int, pointers: int, extra: None) -> int:
+        if self.statuses and (status := self.statuses.pop(0)):
+            return status
+        read = Config.from_address(config)
+        made = [read.attributes[i] for i in range(read.count)]
+        slots = (ctypes.c_void_p * self.count).from_address(pointers)
+        self.launches.append(
+            Launched(
+                function,
+                tuple(read.grid),
+                tuple(read.block),
+                read.shared_bytes,
+                read.stream,
+                {each.id: bytes(each.value) for each in made},
+                [ctypes.c_uint64.from_address(slot).value for slot in slots if slot],
+            )
+        )
+        return 0
+
+    def gpu(self, ordinal: int = 0) -> Gpu:
+        found = describe_gpu(self, ordinal, self.launch)
+        assert found is not None
+        return found
+
+
+class FakeTensor:
+    """A tensor of PyTorch on a GPU, whose memory is NumPy's."""
+
+    is_cuda = True
+
+    def __init__(self, array: Any, device: int = 0) -> None:
+        self.array, self.device = array, device
+        self.shape = array.shape
+        self.dtype = DTYPES.setdefault(array.dtype.name, _TorchType(array.dtype.name))
+
+    def data_ptr(self) -> int:
+        return self.array.__array_interface__["data"][0]
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(each // self.array.itemsize for each in self.array.strides)
+
+    def is_contiguous(self) -> bool:
+        return self.array.flags.c_contiguous
+
+    def get_device(self) -> int:
+        return self.device
+
+    def element_size(self) -> int:
+        return self.array.itemsize
+
+
+class _TorchType:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+
+DTYPES: dict[str, _TorchType] = {}
+
+
+@dataclass
+class FakeTorch:
+    """PyTorch with a GPU and a stream that can be changed."""
+
+    stream: int = 7
+    Tensor = FakeTensor
+    nn = SimpleNamespace(Parameter=type("Parameter", (FakeTensor,), {}))
+    cuda = SimpleNamespace(is_available=lambda: True)
+
+    @property
+    def _C(self) -> Any:
+        return SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: self.stream)
+
+
+@pytest.fixture
+def fake() -> FakeDriver:
+    return FakeDriver()
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    made = FakeTorch()
+    monkeypatch.setattr(lazy, "loaded", lambda name: made if name == "torch" else None)
+    return made
+
+
+def launcher(fake: FakeDriver, kernel: Any, arch: str = "sm_90a", **changes: Any) -> Launcher:
+    ex = tilewright.compile(kernel, target=arch, backend="sim")
+    written = frozenset({"Out", "A"})
+    cubin = changes.get("cubin", lambda: b"cubin")
+    return Launcher(ex.program, ex.ir, ex.target, written, cubin, print, fake.gpu)
+
+
+def vector(size: int, dtype: Any = np.float32) -> FakeTensor:
+    return FakeTensor(arrays.aligned_empty(size * 4).view(dtype))
+
+
+def value(address_bits: int) -> float:
+    return float(np.array([address_bits & 0xFFFFFFFF], np.uint32).view(np.float32)[0])
+
+
+# ---------------------------------------------------------------------------- launches
+
+
+def test_a_launch_passes_addresses_numbers_and_extents(fake: FakeDriver, torch: FakeTorch) -> None:
+    fake.count = 4
+    a, out = vector(70), vector(70)
+    launcher(fake, scale).launch((a, out, 2.5))
+    (launched,) = fake.launches
+    assert (launched.grid, launched.block, launched.shared) == ((3, 1, 1), (32, 1, 1), 0)
+    assert launched.function == 0x400 and launched.stream == 7 and not launched.attributes
+    first, second, factor, extent = launched.pointers
+    assert (first, second) == (a.data_ptr(), out.data_ptr())
+    assert value(factor) == 2.5 and extent & 0xFFFFFFFF == 70
+
+
+def test_later_calls_reuse_the_buffers(fake: FakeDriver, torch: FakeTorch) -> None:
+    fake.count = 4
+    cubins: list[int] = []
+    launch = launcher(fake, scale, cubin=lambda: cubins.append(1) or b"cubin")
+    pairs = [(vector(70), vector(70)) for _ in range(3)]
+    for number, (a, out) in enumerate(pairs):
+        torch.stream = 100 + number
+        launch.launch((a, out, float(number)))
+    assert [each.pointers[:2] for each in fake.launches] == [
+        [a.data_ptr(), out.data_ptr()] for a, out in pairs
+    ]
+    assert [value(each.pointers[2]) for each in fake.launches] == [0.0, 1.0, 2.0]
+    assert [each.stream for each in fake.launches] == [100, 101, 102]
+    assert cubins == [1] and len(launch._local.plans) == 1
+
+
+def test_other_sizes_get_a_plan_of_their_own(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch = launcher(fake, scale)
+    for size in (32, 64, 32, 64):
+        launch.launch((vector(size), vector(size), 1.0))
+    assert [each.grid[0] for each in fake.launches] == [1, 2, 1, 2]
+    assert len(launch._local.plans) == 2
+
+
+def test_plans_are_forgotten_when_there_are_many(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch = launcher(fake, scale)
+    for size in range(1, 100):
+        launch.launch((vector(size), vector(size), 1.0))
+    assert len(launch._local.plans) <= 64
+
+
+def test_a_number_that_shapes_the_launch_is_evaluated(fake: FakeDriver, torch: FakeTorch) -> None:
+    fake.count = 2
+    launch = launcher(fake, sized)
+    out = vector(64, np.int32)
+    for blocks in (2, 5, 2):
+        launch.launch((out, blocks))
+    assert [each.grid[0] for each in fake.launches] == [2, 5, 2]
+    assert [each.pointers[1] & 0xFF for each in fake.launches] == [2, 5, 2]
+    assert fake.allowed == [(0x400, "shared", 100_000)]
+    assert {each.shared for each in fake.launches} == {100_000}
+
+
+def test_options_become_attributes(fake: FakeDriver, torch: FakeTorch) -> None:
+    fake.count = 1
+    launcher(fake, options).launch((vector(64, np.int32),))
+    (launched,) = fake.launches
+    numbers = {
+        key: int.from_bytes(data[:4], "little", signed=True)
+        for key, data in launched.attributes.items()
+    }
+    # The cluster is part of the kernel. 2: cooperative, 6: programmatic, 8: priority.
+    assert numbers == {2: 1, 6: 1, 8: -1} and launched.stream == 77
+
+
+def test_every_thread_has_its_own_buffers(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch = launcher(fake, scale)
+    a, out = vector(32), vector(32)
+    threads = [threading.Thread(target=launch.launch, args=((a, out, 1.0),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fake.launches) == 4 and len(fake.loaded) == 1
+
+
+def test_without_torch_the_default_stream_is_used(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy, "loaded", lambda name: None)
+    a, out = Interface(np.zeros(32, np.float32)), Interface(np.zeros(32, np.float32))
+    launcher(fake, scale).launch((a, out, 1.0))
+    assert fake.launches[0].stream is None and fake.context == 1000
+    assert fake.launches[0].pointers[:2] == [a.array.ctypes.data, out.array.ctypes.data]
+
+
+class Interface:
+    """An array of a CUDA package that has no DLPack."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.__cuda_array_interface__ = {**array.__array_interface__, "strides": None}
+
+
+# ---------------------------------------------------------------------------- refusals
+
+
+def refused(launch: Launcher, *arguments: Any) -> TilewrightError:
+    with pytest.raises(TilewrightError) as caught:
+        launch.launch(arguments)
+    return caught.value
+
+
+def test_arrays_of_the_host_are_refused(fake: FakeDriver) -> None:
+    a = np.zeros(4, np.float32)
+    error = refused(launcher(fake, scale), a, a, 1.0)
+    assert error.code == "argument-device" and 'backend="sim"' in (error.hint or "")
+
+
+def test_arrays_of_two_gpus_are_refused(fake: FakeDriver, torch: FakeTorch) -> None:
+    other = FakeTensor(np.zeros(4, np.float32), device=1)
+    error = refused(launcher(fake, scale), vector(4), other, 1.0)
+    assert error.code == "argument-device" and error.found == "memory of cuda:1"
+
+
+def test_nothing_is_copied_on_the_gpu(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch = launcher(fake, scale)
+    strided = FakeTensor(np.zeros(8, np.float32)[::2])
+    assert "contiguous" in (refused(launch, vector(4), strided, 1.0).hint or "")
+    launch.launch((vector(4), vector(4), 1.0))
+    assert refused(launch, vector(4), strided, 1.0).code == "argument-shape"
+    load = launcher(fake, aligned_load)
+    load.launch((vector(64),))
+    shifted = FakeTensor(arrays.aligned_empty(260)[4:].view(np.float32))
+    assert refused(load, shifted).code == "argument-shape"
+
+
+@pytest.mark.parametrize("wrong", [(), (1,), ("x", "y", 1.0)])
+def test_wrong_arguments_after_right_ones(
+    fake: FakeDriver, torch: FakeTorch, wrong: tuple[Any, ...]
+) -> None:
+    launch = launcher(fake, scale)
+    launch.launch((vector(4), vector(4), 1.0))
+    assert refused(launch, *wrong).code in ("argument-count", "argument-kind")
+    other = vector(4, np.int32)
+    assert refused(launch, other, vector(4), 1.0).code == "argument-dtype"
+    assert refused(launch, vector(4), vector(4), 1e300).code == "argument-dtype"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "text"),
+    [
+        (1, "launch-shape", "grid (1, 1, 1), block (32, 1, 1)"),
+        (701, "launch-shape", "0 bytes of shared memory"),
+        (2, "launch-memory", "something is wrong"),
+        (700, "gpu-fault", "the GPU's context is lost"),
+        (209, "gpu-fault", "CUDA_ERROR_209"),
+    ],
+)
+def test_what_the_driver_says_is_shown_at_the_kernel(
+    fake: FakeDriver, torch: FakeTorch, status: int, code: str, text: str
+) -> None:
+    fake.statuses = [status]
+    error = refused(launcher(fake, scale), vector(4), vector(4), 1.0)
+    assert isinstance(error, LaunchError) and error.code == code and text in str(error)
+    assert error.location is not None and "LaunchConfig" in (error.location.excerpt() or "")
+
+
+def test_another_current_context_is_left_for_the_launch(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch = launcher(fake, scale)
+    launch.launch((vector(4), vector(4), 1.0))
+    before, fake.statuses = fake.pushed, [400, 0]
+    launch.launch((vector(4), vector(4), 1.0))
+    assert fake.pushed == before + 1 and len(fake.launches) == 2
+
+
+# ---------------------------------------------------------------------------- attributes
+
+
+def test_all_options_have_attributes() -> None:
+    given = {
+        "preferred_cluster": (4, 2),
+        "cluster_scheduling_policy": "load_balancing",
+        "mem_sync_domain": "remote",
+        "mem_sync_domain_map": (1, 2),
+        "preferred_shared_memory_carveout": 25,
+        "programmatic_event": (0x99, 0, 1),
+        "access_policy_window": {
+            "base_ptr": 4096,
+            "num_bytes": 512,
+            "hit_ratio": 0.5,
+            "hit_prop": "persisting",
+            "miss_prop": "streaming",
+        },
+    }
+    made = {each.id: each.value for each in attributes(given, (2, 1, 1), {}, None)}
+    assert list(made[4].extents) == [2, 1, 1] and list(made[11].extents) == [4, 2, 1]
+    assert (made[5].number, made[10].number, made[14].number) == (2, 1, 25)
+    assert list(made[9].domains) == [1, 2]
+    assert (made[7].event.event, made[7].event.trigger) == (0x99, 1)
+    assert (made[1].window.num_bytes, made[1].window.hit_prop) == (512, 2)
+    assert ctypes.sizeof(Attribute) == 72 and ctypes.sizeof(Config) == 56
+
+
+@pytest.mark.parametrize("given", [{"mem_sync_domain": "far"}, {"programmatic_event": "e"}])
+def test_options_that_cannot_be_read_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(LaunchError) as caught:
+        attributes(given, None, {}, None)
+    assert caught.value.code == "bad-option"
+
+
+def test_streams_of_many_kinds() -> None:
+    class Protocol:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, 5
+
+    streams = (5, SimpleNamespace(cuda_stream=5), SimpleNamespace(ptr=5), Protocol())
+    assert {stream_handle(each) for each in streams} == {5}
+    with pytest.raises(LaunchError):
+        stream_handle("main")
+
+
+# ---------------------------------------------------------------------------- where it runs
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch", "runs"),
+    [
+        (90, "sm_90a", True),
+        (90, "sm_90", True),
+        (90, "sm_80", False),
+        (89, "sm_80", True),
+        (80, "sm_89", False),
+        (103, "sm_100a", False),
+        (103, "sm_100f", True),
+        (103, "sm_100", True),
+        (120, "sm_100f", False),
+    ],
+)
+def test_which_cubins_run(capability: int, arch: str, runs: bool) -> None:
+    assert FakeDriver(capability).gpu().runs(target(arch)) is runs
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"),
+    [(90, "sm_90a"), (100, "sm_100a"), (89, "sm_89"), (88, "sm_87"), (70, None)],
+)
+def test_the_target_of_a_gpu(capability: int, arch: str | None) -> None:
+    own = FakeDriver(capability).gpu().target
+    assert (None if own is None else own.arch) == arch
+
+
+@pytest.fixture
+def with_gpu(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
+    for name in ("find_gpu", "require_gpu"):
+        monkeypatch.setattr(driver, name, lambda: fake.gpu())
+    with session(Defaults()):
+        yield fake
+
+
+@pytest.mark.parametrize(
+    ("given", "backend", "arch"),
+    [
+        ({}, "gpu", "sm_90a"),
+        ({"target": "cuda"}, "gpu", "sm_90a"),
+        ({"target": "sm_90"}, "gpu", "sm_90"),
+        ({"target": "sm_100a"}, "sim", "sm_100a"),
+        ({"backend": "sim"}, "sim", "sm_100a"),
+        ({"backend": "gpu"}, "gpu", "sm_90a"),
+        ({"schedule": "late"}, "sim", "sm_100a"),
+        ({"numerics": "fast"}, "sim", "sm_100a"),
+    ],
+)
+def test_auto_is_the_gpu_if_it_can_be(
+    with_gpu: FakeDriver, given: dict[str, Any], backend: str, arch: str
+) -> None:
+    ex = tilewright.compile(scale, **given)
+    assert (ex.backend, ex.target.arch) == (backend, arch)
+    assert ("Fake H200" in repr(ex)) == (backend == "gpu")
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"target": "sm_100a"}, "missing-tool"),
+        ({"schedule": "eager"}, "bad-option"),
+        ({"numerics": "fast"}, "bad-option"),
+    ],
+)
+def test_gpu_is_refused_where_it_cannot_be(
+    with_gpu: FakeDriver, given: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(TilewrightError) as caught:
+        tilewright.compile(scale, backend="gpu", **given)
+    assert caught.value.code == code
+
+
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_driver, "find_gpu", lambda ordinal=0: None)
+    monkeypatch.setattr(driver, "find_gpu", lambda: None)
+    assert tilewright.compile(scale).backend == "sim"
+    with pytest.raises(TargetError) as caught:
+        tilewright.compile(scale, backend="gpu")
+    assert caught.value.code == "missing-tool"
+
+
+def test_the_simulator_copies_tensors_of_the_gpu(
+    fake: FakeDriver,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stage = staging.stage
+    monkeypatch.setattr(driver, "stage", lambda arguments: stage(arguments, fake.gpu))
+    a = FakeTensor(np.arange(8, dtype=np.float32)[::-2])
+    out = FakeTensor(np.zeros(4, np.float32))
+    ex = tilewright.compile(scale, backend="sim")
+    ex(a, out, 2.0)
+    ex(out, out, 2.0)
+    assert out.array.tolist() == [28.0, 20.0, 12.0, 4.0]
+    assert capsys.readouterr().err.count("copies arrays of the GPU") == 1
+
+
+# ---------------------------------------------------------------------------- a real GPU
+
+needs_gpu = pytest.mark.skipif(find_gpu() is None, reason="there is no GPU")
+
+
+@needs_gpu
+def test_a_real_launch_and_its_capture() -> None:
+    torch = pytest.importorskip("torch")
+    ex = tilewright.compile(scale, backend="gpu")
+    a = torch.arange(1000, dtype=torch.float32, device="cuda")
+    out = torch.zeros_like(a)
+    ex(a, out, 2.0)
+    assert torch.equal(out, a * 2)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ex(a, out, 3.0)
+        ex(out, out, 2.0)
+    graph.replay()
+    assert torch.equal(out, a * 6)
+
+
+@needs_gpu
+def test_a_simulated_kernel_takes_real_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    a = torch.arange(100, dtype=torch.float32, device="cuda")[::2]
+    out = torch.zeros(50, device="cuda")
+    tilewright.compile(scale, backend="sim")(a, out, 2.0)
+    assert torch.equal(out, a * 2)
