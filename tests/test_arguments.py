@@ -139,7 +139,9 @@ def test_read_only_arrays_are_refused_only_as_outputs() -> None:
 
 
 def test_an_empty_array_has_no_memory() -> None:
-    assert take([tensor("A", N)], np.zeros(0, np.float32)).memories[0].size == 0
+    for a in (np.zeros(0, np.float32), np.zeros((0, 4), np.float32)):
+        params = [tensor("A", N, *a.shape[1:])]
+        assert take(params, a, written="A").memories[0].size == 0
 
 
 def test_an_array_must_lie_as_its_parameters_layout_says() -> None:
@@ -231,6 +233,7 @@ def test_numbers_are_brought_to_their_type(kind: str, given: Any, value: Any) ->
         ("uint8", -1, "argument-dtype"),
         ("bool", 2, "argument-dtype"),
         ("float16", 1e6, "argument-dtype"),
+        ("float32", 10**400, "argument-dtype"),
         ("int32", 1.0, "argument-kind"),
         ("int32", "1", "argument-kind"),
         ("int32", np.zeros(1, np.int32), "argument-kind"),

@@ -102,6 +102,22 @@ def test_schedules(script: Path, schedule: str) -> None:
 def test_wrong_options_are_typed_errors(script: Path, options: list[str], code: str) -> None:
     done = tilewright("run", *options, script)
     assert done.returncode == 1 and f"[{code}]" in done.stderr
+    assert "Traceback" not in done.stderr and "-->" not in done.stderr
+
+
+def test_two_dashes_end_the_options(script: Path) -> None:
+    done = tilewright("run", "--", script, "--", "x")
+    assert done.stdout == "__main__ ['--', 'x'] -6.0\n", done.stderr
+
+
+def test_the_version_is_told() -> None:
+    assert tilewright("--version").stdout.startswith("tilewright ")
+
+
+@pytest.mark.parametrize("output", ["missing/k.cubin", "."])
+def test_an_output_that_cannot_be_written_is_a_typed_error(script: Path, output: str) -> None:
+    done = tilewright("build", script, "-o", output, cwd=script.parent)
+    assert done.returncode == 1 and "[bad-option]" in done.stderr
     assert "Traceback" not in done.stderr
 
 

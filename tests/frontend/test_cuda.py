@@ -122,6 +122,35 @@ def test_debugging() -> None:
     ]
 
 
+def test_values_are_printed_as_they_are() -> None:
+    printed(
+        'T.cuda.printf("%d %u %x %c %lld %f %f %p %%\\n", n, T.uint32(n), T.int8(n), n > 1, '
+        "T.int64(n), A[0, 0], T.float16(n), B.ptr_to([0]))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("«'%d', n, n»", "operand-count"),
+        ("«'%d %d', n»", "operand-count"),
+        ("'%d', «A[0, 0]»", "operand-type"),
+        ("'%f', «n»", "operand-type"),
+        ("'%d', «T.int64(n)»", "operand-type"),
+        ("'%lld', «n»", "operand-type"),
+        ("'%p', «n»", "operand-type"),
+        ("«'%s'», n", "bad-call"),
+        ("«'%q'», n", "bad-call"),
+        ("«n»", "not-constant"),
+    ],
+)
+def test_formats_that_do_not_fit(arguments: str, code: str) -> None:
+    text = f"T.cuda.printf({arguments})"
+    if code == "operand-count":
+        text = f"«{text.replace('«', '').replace('»', '')}»"
+    refused(text, code)
+
+
 @pytest.mark.parametrize(
     ("text", "becomes"),
     [

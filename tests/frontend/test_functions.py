@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reading import HEAD, body_of, printed, read_text, refused
+from reading import HEAD, body_of, printed, read, read_text, refused
 
 from tilewright import simt as T
 from tilewright.base.errors import FrontendError
@@ -88,6 +88,18 @@ def test_regions_are_kernels_of_their_own() -> None:
     assert (first.name, second.name) == ("k_kernel", "k_kernel_1")
     assert [each.name for each in second.params] == ["A", "n", "blocks"]
     assert [type(each) for each in made.program.host] == [Bind, LaunchKernel, LaunchKernel]
+
+
+def test_the_host_keeps_its_names_between_kernels() -> None:
+    read_text("""
+    @T.function
+    def k(A: T.Tensor((64,), "float32"), n: T.int32):
+        blocks = T.ceildiv(n, 64)
+        with T.device_entry(launch=T.cuda.LaunchConfig(grid=blocks, block=64)):
+            A[0] = blocks
+        if blocks > 1:
+            T.cuda.printf("%d\\n", blocks)
+    """)
 
 
 def test_launch_options_and_attributes() -> None:
@@ -258,6 +270,8 @@ def test_python_runs_while_a_kernel_is_read() -> None:
         ("def k(*«args»):\n    pass", "bad-annotation"),
         ("«def» k(n: T.int32):\n    x = n + 1", "no-entry"),
         ("def k(«n: T.constexpr»):\n    pass", "bad-annotation"),
+        ("def k(A: «T.Tensor((4,), 'int32', scope='shared')»):\n    pass", "bad-annotation"),
+        ("def k(A: T.Tensor(«(2.5,)», 'int32')):\n    pass", "bad-index"),
     ],
 )
 def test_functions_that_are_no_kernels(text: str, code: str) -> None:
@@ -269,6 +283,7 @@ def test_functions_that_are_no_kernels(text: str, code: str) -> None:
     [
         ("grid=1, block=«(64, 32)»", "launch-shape"),
         ("grid=1, block=«0»", "launch-shape"),
+        ("grid=«1.5», block=32", "bad-index"),
         ("grid=«(1, 1, 1, 1)», block=32", "launch-shape"),
         ("grid=3, block=32, cluster=«2»", "launch-shape"),
         ("grid=1, block=32, preferred_shared_memory_carveout=«101»", "launch-shape"),
@@ -290,6 +305,27 @@ def test_calls_with_wrong_arguments() -> None:
     refused("x = T.«foo»(1)", "unknown-name")
     refused("x = T.cuda.«foo»(1)", "unknown-name")
     refused("T.cuda.tile.«foo»(1)", "unknown-name")
+
+
+def test_a_wrong_call_shows_how_it_is_called() -> None:
+    error = refused("«T.cuda.cta_sync(3)»", "bad-call")
+    assert error.expected == "cta_sync()"
+    error = refused("«T.ptx.ld.global_.f32(n, n, colour=3)»", "bad-call")
+    assert error.message.startswith("T.ptx['ld.global.f32']()")
+
+
+def test_only_functions_are_read() -> None:
+    with pytest.raises(FrontendError) as caught:
+        T.function(int)
+    assert caught.value.code == "no-source"
+
+
+def test_a_chain_of_calls_is_shown_by_its_ends() -> None:
+    before = "@T.inline\ndef f(x):\n    return f(x)\n"
+    with pytest.raises(FrontendError) as caught:
+        read("B[0] = f(1)", before=before)
+    text = str(caught.value)
+    assert text.count("called from") == 8 and "called through" in text
 
 
 def test_allocations_are_constant_and_well_formed() -> None:

@@ -86,6 +86,34 @@ def test_while_in_the_kernel_and_now() -> None:
     ]
 
 
+def test_a_condition_that_issues_is_evaluated_in_every_turn() -> None:
+    body = """
+    x: T.int32 = 0
+    while T.cuda.atomic_cas(B.ptr_to([x]), 0, 1) != 0 and x < 9:
+        if x == 3:
+            continue
+        x += 1
+    """
+    by_hand = """
+    x: T.int32 = 0
+    while True:
+        old = T.cuda.atomic_cas(B.ptr_to([x]), 0, 1)
+        if not (old != 0 and x < 9):
+            break
+        if x == 3:
+            continue
+        x += 1
+    """
+    assert printed(body) == printed(by_hand)
+    refused("y = 1\nwhile T.cuda.any_sync(-1, n > «y»):\n    y = 2", "unbound-name")
+
+
+@pytest.mark.parametrize("text", ["T.cuda.cta_sync", "T.ptx.cp.async_.commit_group", "len"])
+def test_a_call_without_its_parentheses_is_refused(text: str) -> None:
+    error = refused(f"«{text}»", "bad-call")
+    assert f"{text}(…)" in (error.hint or "")
+
+
 def test_branches_in_the_kernel_and_now() -> None:
     body = """
     if n > 1 and not (n == 3 or B[0] < n < 9):
@@ -156,6 +184,21 @@ def test_an_operand_is_read_before_what_a_later_one_does() -> None:
     ]
 
 
+@pytest.mark.parametrize("target", ["B[B[1]]", "x", "o.x"])
+def test_what_is_added_to_is_read_before_what_is_added(target: str) -> None:
+    body = f"""
+    x: T.int32 = n
+    class_ = type("Holder", (), {{}})
+    o = class_()
+    o.x = x
+    {target} += T.cuda.atomic_add(B.ptr_to([0]), 1)
+    """
+    lines = printed(body)
+    atomic = next(i for i, line in enumerate(lines) if "atom.global.add" in line)
+    assert any(line.startswith("value") for line in lines[:atomic]), lines
+    assert "B[B[1]]" not in lines[-1]
+
+
 @pytest.mark.parametrize(
     ("statement", "word"),
     [
@@ -207,6 +250,19 @@ def test_python_that_fails_is_located() -> None:
     refused("for i in «A»:\n    pass", "unsupported-expression")
     refused("x = «A + 1»", "type-mismatch")
     refused("x = «n + 'a'»", "type-mismatch")
+    refused("«n(3)»", "trace-error")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "found"),
+    [
+        ("B[0] = «B[A[0, n + 1]]»", "bad-index", "float32 A[0, n + 1]"),
+        ("«T.static_assert(n * 2 > 3)»", "not-constant", "bool n * 2 > 3"),
+        ("T.ptx.add.f32(«A[0, 0] + 1», A[0, 0], 1)", "operand-type", "float32 A[0, 0] + "),
+    ],
+)
+def test_errors_show_expressions_as_source(text: str, code: str, found: str) -> None:
+    assert (refused(text, code).found or "").startswith(found)
 
 
 def test_literals_fit_their_type() -> None:

@@ -128,6 +128,8 @@ def requested_arch(request: str | Target | Mapping[str, Any] | None) -> str | No
             return target(arch).arch
         case {"kind": "cuda"}:
             return None
+        case _:
+            pass
     raise TargetError(
         f"cannot read a target out of {request!r}",
         code="unknown-target",

@@ -194,7 +194,7 @@ class AssignmentReader(ExpressionReader):
             case ast.Subscript() as target:
                 place, index = self.evaluate(target.value), self.index(target.slice)
                 item = self.perform(where, operator.getitem, place, index)
-                parts: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+                parts: list[Any] = list(index) if isinstance(index, tuple) else [index]  # pyright: ignore[reportUnknownArgumentType] an index is any object
                 (old, *parts), value = self.after([self.content(item, where), *parts], node.value)
                 new = self.perform(where, function, old, value)
                 index = tuple(parts) if isinstance(index, tuple) else parts[0]

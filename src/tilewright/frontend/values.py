@@ -284,8 +284,8 @@ class Cell(Scalar):
 
 def wrap(expr: Expr) -> Any:
     """Wrap an expression for Python code, by its type."""
-    kind: type[Any] = type(expr.type)
-    return _WRAPPERS.get(kind, Value)(expr)
+    given: object = expr.type
+    return _WRAPPERS.get(type(given), Value)(expr)
 
 
 def not_constant(message: str, expr: Expr, **more: Any) -> FrontendError:
