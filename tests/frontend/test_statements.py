@@ -108,7 +108,7 @@ def test_a_condition_that_issues_is_evaluated_in_every_turn() -> None:
     refused("y = 1\nwhile T.cuda.any_sync(-1, n > «y»):\n    y = 2", "unbound-name")
 
 
-@pytest.mark.parametrize("text", ["T.cuda.cta_sync", "T.ptx.cp.async_.commit_group", "len"])
+@pytest.mark.parametrize("text", ["T.cuda.cta_sync", "T.ptx.fence.proxy.async_", "len"])
 def test_a_call_without_its_parentheses_is_refused(text: str) -> None:
     error = refused(f"«{text}»", "bad-call")
     assert f"{text}(…)" in (error.hint or "")
@@ -188,9 +188,9 @@ def test_an_operand_is_read_before_what_a_later_one_does() -> None:
 def test_what_is_added_to_is_read_before_what_is_added(target: str) -> None:
     body = f"""
     x: T.int32 = n
-    class_ = type("Holder", (), {{}})
-    o = class_()
-    o.x = x
+    holder = type("Holder", (), {{}})
+    o = holder()
+    o.x = T.local_scalar("int32", n)
     {target} += T.cuda.atomic_add(B.ptr_to([0]), 1)
     """
     lines = printed(body)
