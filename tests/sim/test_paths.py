@@ -251,3 +251,140 @@ def test_a_cta_waits_for_a_later_one(schedule):
     flag, data, out = np.zeros(1, np.uint32), np.zeros(32, np.int32), np.zeros(32, np.int32)
     run(flag_between_ctas, flag, data, out, schedule=schedule)
     assert out.tolist() == [(lane + 7) * 2 for lane in range(32)]
+
+
+@T.function
+def warps_exit_before_a_barrier(Out: T.Tensor((4, 32), "int32"), leaving: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=128))
+    warp, lane = T.cuda.warp_id(), T.cuda.lane_id()
+    stage = T.alloc_shared((4, 32), "int32", layout="default", align=16)
+    stage[warp, lane] = warp + 1
+    if warp < leaving:
+        return
+    if lane == 3 and warp == 3:
+        return
+    T.cuda.cta_sync()
+    total: T.int32 = 0
+    for w in range(4):
+        total += stage[w, lane]
+    Out[warp, lane] = total
+    if warp == 2:
+        return
+    votes: T.uint32
+    T.ptx["bar.red.popc.u32"](votes, T.uint32(0), lane > 5)
+    Out[warp, lane] = total + T.cast(votes, "int32")
+
+
+@pytest.mark.parametrize("leaving", [0, 1, 2, 3, 4])
+def test_a_barrier_does_not_wait_for_warps_that_have_exited(leaving, schedule):
+    out = np.zeros((4, 32), np.int32)
+    run(warps_exit_before_a_barrier, out, leaving, schedule=schedule)
+    votes = {0: 3, 1: 2, 2: 1, 3: 1}.get(leaving, 0) * 26
+    expected = np.full((4, 32), 10 + votes)
+    expected[2] = 10
+    expected[:leaving] = 0
+    expected[3, 3] = 0
+    assert np.array_equal(out, expected)
+
+
+@T.function
+def counted_barrier_without_a_warp(Out: T.Tensor((1,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=96))
+    if T.cuda.warp_id() == 0:
+        return
+    T.ptx["bar.sync"](T.uint32(1), T.uint32(96))
+    Out[0] = 1
+
+
+def test_a_count_is_not_met_by_warps_that_have_exited():
+    with pytest.raises(tilewright.DeadlockError) as caught:
+        run(counted_barrier_without_a_warp, np.zeros(1, np.int32))
+    assert "barrier 1: 64 of 96 threads have arrived" in str(caught.value)
+
+
+@T.function
+def an_arm_that_all_its_lanes_leave(Out: T.Tensor((32,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    lane = T.cuda.lane_id()
+    count: T.int32 = 0
+    for _ in range(4):
+        if lane < 16:
+            if lane < 20:
+                if lane % 2 == 0:
+                    break
+                continue
+            count += 1000
+        else:
+            count += 10
+        count += 1
+    Out[lane] = count
+
+
+def test_lanes_outside_an_arm_go_on_when_all_in_it_have_left():
+    out = np.zeros(32, np.int32)
+    run(an_arm_that_all_its_lanes_leave, out)
+    assert out.tolist() == [0] * 16 + [44] * 16
+
+
+@T.function
+def apart_then_together_in_an_arm(Out: T.Tensor((32,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    lane = T.cuda.lane_id()
+    x: T.int32 = lane
+    if lane == 0:
+        # While this lane sleeps nobody else can go on, so they go on without it.
+        T.cuda.nano_sleep(1)
+    else:
+        x += 100
+    if lane < 4:
+        x = T.cuda.__shfl_xor_sync(T.uint32(0xF), x, 3, 32)
+    else:
+        x = T.cuda.__shfl_xor_sync(T.uint32(0xFFFFFFF0), x, 1, 32)
+    T.cuda.warp_sync()
+    Out[lane] = x + T.cuda.__shfl_xor_sync(T.uint32(0xFFFFFFFF), x, 1, 32)
+
+
+def test_paths_that_went_on_apart_meet_in_a_collective_of_a_branch(schedule):
+    out = np.zeros(32, np.int32)
+    run(apart_then_together_in_an_arm, out, schedule=schedule)
+    x = [0, *range(101, 132)]
+    y = [x[lane ^ 3] if lane < 4 else x[lane ^ 1] for lane in range(32)]
+    assert out.tolist() == [y[lane] + y[lane ^ 1] for lane in range(32)]
+
+
+@T.function
+def steps_beyond_the_range(Out: T.Tensor((32, 2), "int32"), stop: T.int32, step: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    lane = T.cuda.lane_id()
+    count: T.int32 = 0
+    for _ in range(stop - 10, stop, step):
+        count += 1
+    Out[lane, 0] = count
+    for _ in range(2147483600 + lane, 2147483647, 50):
+        count += 1
+    Out[lane, 1] = count
+
+
+@pytest.mark.parametrize(("stop", "step"), [(2147483647, 7), (2147483640, 2000000000), (5, 3)])
+def test_a_step_beyond_the_range_of_the_type_ends_a_loop(stop, step):
+    out = np.zeros((32, 2), np.int32)
+    run(steps_beyond_the_range, out, stop, step, step_limit=1_000_000)
+    count = len(range(stop - 10, stop, step))
+    assert out.tolist() == [[count, count + 1]] * 32
+
+
+@T.function
+def wide_counts(Count: T.Tensor((8,), "int64"), Out: T.Tensor((8, 3), "int64")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=8))
+    i = T.cuda.thread_idx("x")
+    Out[i, 0] = T.int64(-8) << Count[i]
+    Out[i, 1] = T.int64(-8) >> Count[i]
+    Out[i, 2] = T.cast(T.uint64(8) >> T.cast(Count[i], "uint64"), "int64")
+
+
+def test_a_shift_by_a_count_of_64_bits():
+    counts = np.array([0, 1, 63, 64, 1 << 32, -1, -(1 << 32), (1 << 32) + 1])
+    out = np.zeros((8, 3), np.int64)
+    run(wide_counts, counts, out)
+    beyond = [0, -1, 0]
+    assert out.tolist() == [[-8, -8, 8], [-16, -4, 4], beyond, *[beyond] * 5]

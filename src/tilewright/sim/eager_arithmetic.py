@@ -113,7 +113,8 @@ def _fma_double(a: Array, b: Array, c: Array) -> Array:
 
 
 def _shift(op: str, left: Array, right: Array, dtype: DType) -> Array:
-    count = np.asarray(right).astype(np.uint32)
+    wide = np.asarray(right).dtype.itemsize == 8
+    count = np.asarray(right).astype(np.uint64 if wide else np.uint32)
     inside = np.minimum(count, dtype.bits - 1).astype(dtype.numpy)
     if op == "shr" and dtype.kind == "int":
         return np.right_shift(left, inside)
@@ -138,7 +139,9 @@ def _extreme(op: str, left: Array, right: Array, dtype: DType) -> Array:
     """Choose the lesser or greater; a NaN loses, and -0 is less than +0 (PTX ISA, `min`)."""
     if not dtype.is_float:
         return (np.minimum if op == "min" else np.maximum)(left, right)
-    chosen = (np.fmin if op == "min" else np.fmax)(left, right)
+    # NumPy's fmin and fmax differ in what they make of a signalling NaN.
+    chosen = (np.minimum if op == "min" else np.maximum)(left, right)
+    chosen = np.where(np.isnan(left), right, np.where(np.isnan(right), left, chosen))
     negative = np.signbit(left) | np.signbit(right)
     if op == "max":
         negative = np.signbit(left) & np.signbit(right)

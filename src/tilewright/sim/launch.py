@@ -77,7 +77,7 @@ def build(kernel: Kernel, target: Target, options: Options) -> SimulatedKernel:
     code = KernelCode(module, plan_kernel(kernel))
     code.emit()
     frame_bytes = -(-code.frame_bytes // 64) * 64
-    schedule.emit(module, code.path_words, frame_bytes)
+    schedule.emit(module, code.path_words, code.plan.depth, frame_bytes)
     native = jit.compile_text(module.text(), where)
     return SimulatedKernel(kernel, target, options, module, native, code.path_words, frame_bytes)
 

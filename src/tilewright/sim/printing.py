@@ -76,21 +76,29 @@ def c_format(text: str, values: list[int | float]) -> str:
 
 
 def _render(directive: str, value: int | float) -> str:
-    kind = directive[-1]
-    flags = re.sub(r"(hh|h|ll|l|z|j|t)?[a-zA-Z]$", "", directive)
-    wide = "ll" in directive or re.search(r"[lzjt][a-zA-Z]$", directive) is not None
+    split = re.fullmatch(r"([-+ #0]*)([\d.]*)(hh|h|ll|l|z|j|t)?(.)", directive)
+    assert split is not None
+    flags, width, size, kind = split[1], split[2], split[3] or "", split[4]
+    bits = {"": 32, "h": 16, "hh": 8}.get(size, 64)
     if kind in "di":
-        return f"%{flags}d" % _signed(int(value), 64 if wide else 32)
-    if kind in "ouxX":
-        unsigned = int(value) & ((1 << (64 if wide else 32)) - 1)
-        return f"%{flags}{'d' if kind == 'u' else kind}" % unsigned
+        return f"%{flags}{width}d" % _signed(int(value), bits)
+    if kind == "u":
+        flags = flags.replace("+", "").replace(" ", "")
+        return f"%{flags}{width}d" % (int(value) & ((1 << bits) - 1))
+    if kind in "oxX":
+        # Python's alternate form of an octal number has an o in it.
+        text = f"%{flags}{width}{kind}" % (int(value) & ((1 << bits) - 1))
+        return text.replace("0o", "0")
     if kind == "c":
-        return f"%{flags}c" % chr(int(value) & 0xFF)
+        return f"%{flags}{width}c" % chr(int(value) & 0xFF)
     if kind == "p":
         return hex(int(value))
     if kind in "aA":
-        return float(value).hex()
-    return f"%{flags}{kind}" % value
+        digits = re.sub(r"\.?0*p", "p", float(value).hex())
+        return f"%{flags}{width}s" % (digits.upper() if kind == "A" else digits)
+    if not np.isfinite(value):
+        flags = flags.replace("0", "")
+    return f"%{flags}{width}{kind}" % value
 
 
 def _signed(value: int, bits: int) -> int:

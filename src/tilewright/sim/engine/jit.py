@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import llvmlite.binding
+import llvmlite.binding  # pyright: ignore[reportMissingTypeStubs] there are none
 
 from tilewright.base.errors import CompilerBug
 
-# llvmlite has no type stubs.
-llvm: Any = llvmlite.binding  # pyright: ignore[reportMissingTypeStubs]
+llvm: Any = llvmlite.binding
 _lock = threading.Lock()
 if hasattr(os, "register_at_fork"):
     # A process must not be forked in the middle of a compilation, which LLVM would never end.

@@ -93,12 +93,17 @@ class Array:
 
 @dataclass
 class Loop:
-    """The loop around a statement: where its exits lead, or the masks that they change."""
+    """The loop around a statement: where its exits lead, or the masks that they change.
+
+    Where they change masks, `empty` is where to go on when a jump has left no lane active: the
+    end of the arm of a branch, in which other lanes may take over, or of the body.
+    """
 
     exit: str = ""
     latch: str = ""
     alive: str = ""
     turn: str = ""
+    empty: str = ""
     exit_level: int | None = None
 
 
@@ -365,7 +370,7 @@ class KernelCode:
         if self.loops and self.loops[-1].turn and leaves_early((stmt,)):
             # Nothing may run while no lane is active.
             on = self.f.new_label("on")
-            self.f.branch_if(str((self.active() != 0).value), on, self.loops[-1].latch)
+            self.f.branch_if(str((self.active() != 0).value), on, self.loops[-1].empty)
             self.f.label(on)
 
     def _uniform_if(self, stmt: If, condition: Lanes) -> None:
@@ -388,12 +393,24 @@ class KernelCode:
                 continue
             with self.f.when(str((lanes != 0).value)):
                 self.set_mask(lanes)
-                self.block(block)
+                self._arm(block)
         # Lanes that left a loop by a jump stay away until the loop's next turn.
         stay = outer
         if self.loops and self.loops[-1].turn:
             stay = outer & self._cell(self.loops[-1].turn)
         self.set_mask(stay)
+
+    def _arm(self, block: Block) -> None:
+        """Emit what some lanes do while the others wait."""
+        if not self.loops or not self.loops[-1].turn:
+            self.block(block)
+            return
+        loop = self.loops[-1]
+        outer, loop.empty = loop.empty, self.f.new_label("empty")
+        self.block(block)
+        self.f.branch(loop.empty)
+        self.f.label(loop.empty)
+        loop.empty = outer
 
     def _parting_if(self, stmt: If, condition: Lanes) -> None:
         after = self.plan.live[id(stmt)]
@@ -583,7 +600,13 @@ class KernelCode:
             return self.m.select(by > 0, counter < limit, counter > limit)
 
         def advance() -> None:
-            self.assign(stmt.var.name, self.get(stmt.var.name) + self.get(step))
+            counter, by = self.get(stmt.var.name), self.get(step)
+            following = counter + by
+            if as_constant(stmt.step) not in (1, -1):
+                # A step beyond the range of the type ends the loop.
+                ends = self.m.select(by > 0, following <= counter, following >= counter)
+                following = self.m.select(ends, self.get(stop), following)
+            self.assign(stmt.var.name, following)
 
         self._loop(stmt, condition, advance)
 
@@ -641,7 +664,7 @@ class KernelCode:
         self.f.branch_if(str((going != 0).value), body, after)
         self.f.label(body)
         self.set_mask(going)
-        self.loops.append(Loop(alive=alive, turn=turn, latch=latch))
+        self.loops.append(Loop(alive=alive, turn=turn, latch=latch, empty=latch))
         self.block(stmt.body)
         self.loops.pop()
         self.f.branch(latch)

@@ -7,7 +7,7 @@ A lane that is inactive or at fault is sent to dummy bytes instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64, DType
@@ -407,11 +407,11 @@ def _find_region(m: NativeMachine) -> str:
 def _generic_load(
     m: NativeMachine, address: Lanes, dtype: DType, count: int, lanes: int
 ) -> list[Lanes]:
-    wide = m.lanes(UINT64, m.spread(address), WARP) if m.mask is not None else address
-    in_shared = wide >= context.SHARED_WINDOW
     outer = m.mask
     if outer is None:
-        raise CompilerBug("a generic access by one lane", code="compiler-bug")
+        return _generic_load_by_one(m, address, dtype, count)
+    wide = m.lanes(UINT64, m.spread(address), WARP)
+    in_shared = wide >= context.SHARED_WINDOW
     m.mask = outer & ~in_shared
     there = load(m, Space.GLOBAL, wide, dtype, count, lanes)
     m.mask = outer & in_shared
@@ -423,7 +423,9 @@ def _generic_load(
 def _generic_store(m: NativeMachine, address: Lanes, values: Sequence[Lanes], lanes: int) -> None:
     outer = m.mask
     if outer is None:
-        raise CompilerBug("a generic access by one lane", code="compiler-bug")
+        for space, where in _generic_choice(m, address):
+            store(m, space, where, values, lanes)
+        return
     wide = m.lanes(UINT64, m.spread(address), WARP)
     in_shared = wide >= context.SHARED_WINDOW
     m.mask = outer & ~in_shared
@@ -431,3 +433,23 @@ def _generic_store(m: NativeMachine, address: Lanes, values: Sequence[Lanes], la
     m.mask = outer & in_shared
     store(m, Space.SHARED, wide - context.SHARED_WINDOW, values, lanes)
     m.mask = outer
+
+
+def _generic_load_by_one(m: NativeMachine, address: Lanes, dtype: DType, count: int) -> list[Lanes]:
+    element = memory_type(dtype)
+    slots = [m.function.slot(element) for _ in range(count)]
+    for space, where in _generic_choice(m, address):
+        found = load(m, space, where, dtype, count, WARP)
+        for slot, value in zip(slots, found, strict=True):
+            m.function.emit(f"store {element} {m.to_memory(value)}, ptr {slot}")
+    return [m.from_memory(m.op(f"load {element}, ptr {slot}"), dtype, 0) for slot in slots]
+
+
+def _generic_choice(m: NativeMachine, address: Lanes) -> Iterator[tuple[Space, Lanes]]:
+    """Emit a choice of the space that a generic address of one lane lies in."""
+    wide = m.cast(address, UINT64)
+    in_shared = wide >= context.SHARED_WINDOW
+    with m.function.when(str(in_shared.value)):
+        yield Space.SHARED, wide - context.SHARED_WINDOW
+    with m.function.when(str((~in_shared).value)):
+        yield Space.GLOBAL, wide

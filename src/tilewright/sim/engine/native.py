@@ -374,8 +374,8 @@ class NativeMachine(Values):
             for k in range(left.columns):
                 x = self._operand(lefts, left, rows, k, memo, "a")
                 y = self._operand(rights, right, columns, k, memo, "b")
-                total = self._function_fma(x, y, total)
-            outputs.append(total)
+                total = self.chained_fma(x, y, total)
+            outputs.append(self.canonical(total))
         return self._packed(outputs, c, types[2])
 
     def _elements(self, registers: Sequence[Lanes], dtype: DType) -> list[Lanes]:

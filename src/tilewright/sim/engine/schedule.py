@@ -18,14 +18,14 @@ from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 
 
-def emit(module: Module, path_words: int, frame_bytes: int) -> None:
-    """Emit the scheduler for a kernel whose paths and frames have these sizes."""
+def emit(module: Module, path_words: int, levels: int, frame_bytes: int) -> None:
+    """Emit the scheduler for a kernel of so many join levels, and of such paths and frames."""
     flight.emit(module)
     _fault(module)
     _draw(module)
     _tick(module)
     _fork(module, path_words)
-    _arrive(module, path_words)
+    _arrive(module, path_words, levels)
     _finish(module)
     _leave(module, path_words)
     _release(module, path_words)
@@ -121,8 +121,12 @@ def _fork(module: Module, path_words: int) -> None:
     f.function.finish("void", "ptr %ctx, ptr %path, i32 %lanes, i64 %resume", "noinline")
 
 
-def _arrive(module: Module, path_words: int) -> None:
-    """Wait at a meeting point, merging with a path that waits there in the same state."""
+def _arrive(module: Module, path_words: int, levels: int) -> None:
+    """Wait at a meeting point, merging with a path that waits there in the same state.
+
+    Paths that went on from a join without each other may meet again in a collective: together
+    they expect at the joins around it whom any of them expects.
+    """
     f = module.machine("arrive")
     warp = f.field("warp")
     state = f.lanes(UINT64, "%state", 0)
@@ -140,19 +144,26 @@ def _arrive(module: Module, path_words: int) -> None:
             candidate = candidate & (here == there)
         f.function.emit(f"store i1 {candidate.value}, ptr {same}")
         with f.function.when(str(candidate.value)):
-            with f.function.loop(str(path_words - context.PATH_HEAD)) as word:
-                at = f.lanes(UINT64, word, 0) + context.PATH_HEAD
+            with f.function.loop(str(path_words - context.PATH_HEAD - levels)) as word:
+                at = f.lanes(UINT64, word, 0) + context.PATH_HEAD + levels
                 differs = f.get_word("%path", at.value) != f.get_word(other, at.value)
                 with f.function.when(str(differs.value)):
                     f.function.emit(f"store i1 false, ptr {same}")
             with f.function.when(f.op(f"load i1, ptr {same}")):
-                both = f.get_word(other, PATH["lanes"]) | f.get_word("%path", PATH["lanes"])
-                f.set_word(other, PATH["lanes"], both)
+                _unite(f, other, str(PATH["lanes"]))
+                with f.function.loop(str(levels)) as level:
+                    at = f.lanes(UINT64, level, 0) + context.PATH_HEAD
+                    _unite(f, other, at.value)
                 _drop(f, warp, path_words)
                 f.function.emit("ret void")
                 f.function.label(f.function.new_label("dead"))
     f.function.emit("ret void")
     f.function.finish("void", "ptr %ctx, ptr %path, i64 %state", "noinline")
+
+
+def _unite(f: NativeMachine, other: str, word: str) -> None:
+    """Add a set of lanes of the running path to that of another one."""
+    f.set_word(other, word, f.get_word(other, word) | f.get_word("%path", word))
 
 
 def _drop(f: NativeMachine, warp: Lanes, path_words: int) -> None:

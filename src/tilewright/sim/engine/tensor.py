@@ -339,7 +339,7 @@ class _Product:
                     x = self._vector(left, rows * k + block * _BLOCK)
                     for column in range(_COLUMNS):
                         y = self._element(right, (group + column) * self.depth + k)
-                        sums[column] = f.intrinsic("fma", x, y, sums[column])
+                        sums[column] = f.chained_fma(x, y, sums[column])
                 for cell, total in zip(cells, sums, strict=True):
                     self._finish(cell, total)
 
@@ -355,7 +355,7 @@ class _Product:
     def _finish(self, cell: str, total: Lanes) -> None:
         f = self.f
         if self.result == FLOAT32:
-            word = f.bitcast(total, UINT32)
+            word = f.bitcast(f.canonical(total), UINT32)
         else:
             half = f.cast(total, FLOAT16)
             word = f.cast(f.bitcast(half, DType("uint16", "uint", 16)), UINT32)

@@ -4,7 +4,8 @@ May import `base`, `isa` and `engine.module`. Nothing emitted here is undefined 
 any operand: shifts clamp, conversions saturate, division is guarded, as PTX defines.
 
 float16 and bfloat16 are kept as their bits in i16: widening is exact, arithmetic is done in
-float32 and rounded once, which for + - * / and sqrt gives the correctly rounded result.
+float32 and rounded once, which for + - * / and sqrt gives the correctly rounded result. Of 16 and
+32 bits, arithmetic gives one NaN, the canonical one (PTX ISA, "Floating Point Instructions").
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.engine.module import Function, literal
 
 _COMPARE_INT = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_NAN = "0x7FFFFFFFE0000000"  # 0x7fffffff, spelled as LLVM spells a float
 _PLAIN = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _LANE_LIST = ", ".join(f"i32 {lane}" for lane in range(WARP))
 
@@ -138,7 +141,10 @@ class Values:
         left, right = self._common(left, right)
         dtype = left.dtype
         if dtype in (FLOAT16, BFLOAT16):
-            wide = self.binary(op, self.cast(left, FLOAT32), self.cast(right, FLOAT32))
+            left, right = self.cast(left, FLOAT32), self.cast(right, FLOAT32)
+            if op in _FLOAT:
+                return self.cast(self._float(op, left, right), dtype)
+            wide = self.binary(op, left, right)
             return wide if wide.dtype.is_bool else self.cast(wide, dtype)
         if op in ("logical_and", "logical_or"):
             op = op.removeprefix("logical_")
@@ -148,15 +154,24 @@ class Values:
             return self._extreme(op, left, right)
         if op in ("floordiv", "mod", "truncdiv", "truncmod") and dtype.is_integer:
             return self._divide(op, left, right)
+        if dtype.is_float and op in _FLOAT:
+            return self.canonical(self._float(op, left, right))
         width, (a, b) = self._together(left, right)
         kind = llvm_type(dtype, width)
-        if dtype.is_float:
-            names = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-        else:
-            names = _PLAIN
-        if op not in names:
+        if dtype.is_float or op not in _PLAIN:
             raise CompilerBug(f"no operation {op} on {dtype}", code="compiler-bug")
-        return self.lanes(dtype, self.op(f"{names[op]} {kind} {a}, {b}"), width)
+        return self.lanes(dtype, self.op(f"{_PLAIN[op]} {kind} {a}, {b}"), width)
+
+    def _float(self, op: str, left: Lanes, right: Lanes) -> Lanes:
+        width, (a, b) = self._together(left, right)
+        text = f"{_FLOAT[op]} {llvm_type(left.dtype, width)} {a}, {b}"
+        return self.lanes(left.dtype, self.op(text), width)
+
+    def canonical(self, value: Lanes) -> Lanes:
+        """Make a NaN of float32 the canonical one; float64 keeps payloads."""
+        if value.dtype != FLOAT32:
+            return value
+        return self.select(value != value, self.lanes(FLOAT32, _NAN, 0), value)
 
     def _compare(self, op: str, left: Lanes, right: Lanes) -> Lanes:
         width, (a, b) = self._together(left, right)
@@ -180,14 +195,14 @@ class Values:
         a, b = self.bitcast(left, bits), self.bitcast(right, bits)
         tied = self.bitcast(a | b if op == "min" else a & b, left.dtype)
         chosen = self.select(left == right, tied, chosen)
-        return self.select(right != right, left, chosen)
+        return self.canonical(self.select(right != right, left, chosen))
 
     def _shift(self, op: str, left: Lanes, right: Lanes) -> Lanes:
         dtype = left.dtype
-        count = self.cast(right, UINT32)
+        count = self.cast(right, UINT64 if right.dtype.bits == 64 else UINT32)
         width = dtype.bits
         signed = op == "shr" and dtype.kind == "int"
-        limit = self._extreme("min", count, self.constant(width - 1, UINT32))
+        limit = self._extreme("min", count, self.constant(width - 1, count.dtype))
         lanes, (a, b) = self._together(left, self.cast(limit, dtype))
         name = "shl" if op == "shl" else "ashr" if signed else "lshr"
         shifted = self.lanes(dtype, self.op(f"{name} {llvm_type(dtype, lanes)} {a}, {b}"), lanes)
@@ -302,6 +317,8 @@ class Values:
         kinds = llvm_type(source, width), llvm_type(dtype, width)
         if source.is_float and dtype.is_float:
             name = "fpext" if dtype.bits > source.bits else "fptrunc"
+            text = f"{name} {kinds[0]} {value.value} to {kinds[1]}"
+            return self.canonical(self.lanes(dtype, self.op(text), width))
         elif source.is_float:
             return self._saturate(value, dtype)
         elif dtype.is_float:
@@ -352,7 +369,8 @@ class Values:
             single = llvm_type(FLOAT32, value.width)
             return self.lanes(FLOAT32, self.op(f"fpext {half} {narrow} to {single}"), value.width)
         # Place the fields and scale by 2^112; an all-ones exponent becomes float32's.
-        scaled = self.bitcast((bits & 0x7FFF) << 13, FLOAT32) * self.constant(2.0**112, FLOAT32)
+        field = self.bitcast((bits & 0x7FFF) << 13, FLOAT32)
+        scaled = self._float("mul", field, self.constant(2.0**112, FLOAT32))
         magnitude = self.bitcast(scaled, UINT32)
         special = (bits & 0x7C00) == 0x7C00
         magnitude = self.select(special, magnitude | 0x7F800000, magnitude)
@@ -389,7 +407,7 @@ class Values:
         if handler is not None:
             return handler(*operands)
         if name in _LLVM_FLOAT and dtype.is_float:
-            return self._llvm(_LLVM_FLOAT[name], *operands)
+            return self.canonical(self._llvm(_LLVM_FLOAT[name], *operands))
         raise CompilerBug(f"the simulator has no function {name!r}", code="compiler-bug")
 
     def _llvm(self, name: str, *operands: Lanes, extra: tuple[tuple[str, str], ...] = ()) -> Lanes:
@@ -403,8 +421,23 @@ class Values:
     def _function_fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
         if a.dtype in (FLOAT16, BFLOAT16):
             # The product is exact in float64, and the sum is rounded to odd on the way down.
-            wide = [self.cast(self.cast(each, FLOAT32), FLOAT64) for each in (a, b, c)]
-            return self._narrow(self._to_single_odd(self._llvm("fma", *wide)), a.dtype)
+            x, y, z = (self.cast(self.cast(each, FLOAT32), FLOAT64) for each in (a, b, c))
+            return self._narrow(self._to_single_odd(self._sum_to_odd(x * y, z)), a.dtype)
+        return self.canonical(self.chained_fma(a, b, c))
+
+    def _sum_to_odd(self, a: Lanes, b: Lanes) -> Lanes:
+        """Add float64 rounding to odd; what a sum loses is exact (Knuth's two-sum)."""
+        total = a + b
+        back = total - a
+        lost = (a - (total - back)) + (b - back)
+        bits = self.bitcast(total, UINT64)
+        grows = ((lost > 0) & (total > 0)) | ((lost < 0) & (total < 0))
+        odd = self.select(grows, bits + 1, bits - 1)
+        inexact = ((lost > 0) | (lost < 0)) & ((bits & 1) == 0)
+        return self.bitcast(self.select(inexact, odd, bits), FLOAT64)
+
+    def chained_fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+        """Multiply and add in a chain whose last result is to be made `canonical`."""
         return self._llvm("fma", a, b, c)
 
     def _function_abs(self, a: Lanes) -> Lanes:
