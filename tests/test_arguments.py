@@ -47,7 +47,7 @@ def memory(address: Any, count: int, kind: type = np.float32) -> np.ndarray:
     import ctypes
 
     size = count * np.dtype(kind).itemsize
-    return np.frombuffer((ctypes.c_char * size).from_address(int(address)), kind)
+    return np.frombuffer(memoryview((ctypes.c_char * size).from_address(int(address))), kind)
 
 
 # ---------------------------------------------------------------------------- arrays

@@ -11,6 +11,7 @@ on a GPU count.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import select
@@ -40,9 +41,7 @@ class Device:
     """The first GPU, by the driver's bindings."""
 
     def __init__(self) -> None:
-        from cuda.bindings import driver  # type: ignore[import-not-found]
-
-        self.driver: Any = driver
+        self.driver: Any = importlib.import_module("cuda.bindings.driver")
         self.call("cuInit", 0)
         (device,) = self.call("cuDeviceGet", 0)
         (context,) = self.call("cuDevicePrimaryCtxRetain", device)
@@ -212,7 +211,7 @@ def _worker(folder: Path, first: int) -> Iterator[dict[str, Any]]:
 def pack(folder: Path, target: str, names: list[str]) -> int:
     """Write the cubins, inputs and expected bytes of every kernel that the target has."""
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "src")]
-    import device_pack  # type: ignore[import-not-found]
+    import device_pack
 
     folder.mkdir(parents=True, exist_ok=True)
     cases = device_pack.pack(folder, target, names)

@@ -68,7 +68,7 @@ def _entry(folder: Path, target: str, case: Case) -> dict[str, Any]:
     (folder / cubin).write_bytes(ex.cubin())
     contents = {f"given{i}": each for i, each in enumerate(given)}
     contents |= {f"expected{i}": _raw(each) for i, each in enumerate(arrays)}
-    np.savez_compressed(folder / data, **contents)  # type: ignore[arg-type]
+    np.savez_compressed(folder / data, **contents)
     return {
         "name": case.name,
         "cubin": cubin,

@@ -53,9 +53,9 @@ def launch(
     block: tuple[int, int, int] = (128, 1, 1), cluster: tuple[int, int, int] = (1, 1, 1)
 ) -> Launch:
     """Make a launch of one CTA, or of one cluster."""
-    shapes = [tuple(int32(each) for each in shape) for shape in (cluster, block, cluster)]
-    grid, threads, ctas = shapes
-    return Launch(grid, threads, ctas, int32(0))  # type: ignore[arg-type]
+    x, y, z = (int32(each) for each in cluster)
+    tx, ty, tz = (int32(each) for each in block)
+    return Launch((x, y, z), (tx, ty, tz), (x, y, z), int32(0))
 
 
 def program(params: tuple[Var, ...], *body: Stmt, shared_bytes: int = 0) -> Program:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -66,9 +65,8 @@ def test_narrow_literals_of_representable_values(name: str) -> None:
 
 def test_double_literals() -> None:
     assert float(literal(1 / 3, FLOAT64)) == 1 / 3
-    assert ml_dtypes.finfo(ml_dtypes.bfloat16).max == float(
-        np.array(narrow_bits(3.3895313892515355e38, BFLOAT16), np.uint16).view(ml_dtypes.bfloat16)
-    )
+    largest = 3.3895313892515355e38
+    assert narrow_bits(largest, BFLOAT16) == 0x7F7F
 
 
 def test_names() -> None:

@@ -84,8 +84,11 @@ def test_an_instruction_that_the_target_lacks(instruction: str, arch: str) -> No
 
 
 def test_threads() -> None:
+    def compiled(_: int) -> bytes:
+        return compile_cubin(SOURCE, target("sm_80"), "twice")
+
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda _: compile_cubin(SOURCE, target("sm_80"), "twice"), range(12)))
+        made = list(pool.map(compiled, range(12)))
     assert len(set(made)) == 1
 
 

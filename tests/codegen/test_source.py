@@ -30,6 +30,7 @@ from tilewright.ir.expressions import (
     Binary,
     Bitcast,
     Cast,
+    Expr,
     Intrinsic,
     Load,
     Offset,
@@ -68,8 +69,8 @@ N = scalar("n")
 I = scalar("i")  # noqa: E741
 
 
-def less(left: object, right: object) -> Binary:
-    return Binary("lt", left, right, ScalarType(BOOL))  # type: ignore[arg-type]
+def less(left: Expr, right: Expr) -> Binary:
+    return Binary("lt", left, right, ScalarType(BOOL))
 
 
 def test_vector_add() -> None:
@@ -136,7 +137,7 @@ def test_a_name_of_a_helper_is_not_hidden() -> None:
 
 def test_byte_offsets_between_types() -> None:
     words = Offset(A, TID * 6 + 2, PointerType(Space.GLOBAL, FLOAT16, 2))
-    text = body((A, OUT), Write(element(OUT, 0), Cast(Read(words, ScalarType(FLOAT16)), OUT.type)))  # type: ignore[arg-type]
+    text = body((A, OUT), Write(element(OUT, 0), Cast(Read(words, ScalarType(FLOAT16)), OUT.type)))
     assert "((const float16 *)a)[int(threadIdx.x) * 3 + 1]" in text
     odd = Offset(A, TID * 3, PointerType(Space.GLOBAL, FLOAT16, 1))
     value = Read(odd, ScalarType(FLOAT16))

@@ -1,6 +1,5 @@
 """Forms of functions, parameters and entries."""
 
-# pyright: reportInvalidTypeForm=false
 from __future__ import annotations
 
 import linecache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tilewright.isa.barriers
 import tilewright.isa.matrix_moves
 import tilewright.isa.memory
@@ -88,9 +90,9 @@ def tensor(
     return Var(name, TensorType(extents, dtype(kind), space, layout, align))
 
 
-def typed(*arguments: object) -> TensorType:
+def typed(*arguments: Any) -> TensorType:
     """Build a tensor type; see `tensor`."""
-    type = tensor("", *arguments).type  # type: ignore[arg-type]
+    type = tensor("", *arguments).type
     assert isinstance(type, TensorType)
     return type
 
@@ -107,7 +109,7 @@ def form(text: str) -> Form:
 
 
 def program(
-    *body: object,
+    *body: Any,
     params: tuple[Var, ...] = (),
     kernel_params: tuple[Var, ...] | None = None,
     symbols: tuple[Var, ...] = (),
@@ -116,24 +118,23 @@ def program(
     shared_bytes: int = 0,
 ) -> Program:
     """Build a program of one kernel."""
-    extents = [
-        tuple(e if isinstance(e, Expr) else int32(e) for e in each) for each in (grid, block)
-    ]
-    launch = Launch(extents[0], extents[1], (ONE, ONE, ONE), int32(0))  # type: ignore[arg-type]
+    x, y, z = (e if isinstance(e, Expr) else int32(e) for e in grid)
+    tx, ty, tz = (int32(e) for e in block)
+    launch = Launch((x, y, z), (tx, ty, tz), (ONE, ONE, ONE), int32(0))
     kernel = Kernel(
         "f_kernel",
         params if kernel_params is None else kernel_params,
         launch,
-        body,  # type: ignore[arg-type]
+        body,
         symbols,
         shared_bytes=shared_bytes,
     )
     return Program("f", params, (LaunchKernel("f_kernel"),), (kernel,))
 
 
-def in_kernel(*body: object, **options: object) -> Kernel:
+def in_kernel(*body: Any, **options: Any) -> Kernel:
     """Build a kernel."""
-    return program(*body, **options).kernels[0]  # type: ignore[arg-type]
+    return program(*body, **options).kernels[0]
 
 
 def operators() -> Program:

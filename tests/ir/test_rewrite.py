@@ -10,7 +10,7 @@ from programs import ALL, load, program, scalar, tensor
 
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
-from tilewright.ir.expressions import Binary, Constant, Expr, Var, binary, int32
+from tilewright.ir.expressions import Binary, Constant, Expr, Var, binary, int32, located
 from tilewright.ir.rewrite import map_expressions, map_statements, rewrite, substitute
 from tilewright.ir.statements import Assign, Bind, Declare, For, If, Print, Stmt, Store
 from tilewright.ir.visit import (
@@ -64,7 +64,7 @@ def test_top_down_does_not_enter_replacements() -> None:
 
 def test_replacements_take_locations() -> None:
     here, there = Location("k.py", 1), Location("k.py", 2)
-    expr = replace(x * 2, location=here)  # type: ignore[type-var]
+    expr = located(x * 2, here)
     assert rewrite(expr, ((Binary, doubled),)).location == here
     kept = rewrite(expr, ((Binary, lambda node: replace(x, location=there)),))
     assert kept.location == there

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from integers import VARIABLES, expressions  # pyright: ignore[reportMissingImports]
+from integers import VARIABLES, expressions
 from programs import ALL, program, scalar
 
 from tilewright.frontend import parse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from programs import ALL, form, load, program, scalar, tensor, typed
@@ -36,6 +37,7 @@ from tilewright.ir.expressions import (
     constant,
     int32,
 )
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import (
     Allocate,
     Apply,
@@ -178,7 +180,9 @@ LOWERED: dict[str, Program] = {
             AddressOf(r, (int32(0),), PointerType(Space.LOCAL, UINT32, 4)),
         )
     ),
-    "has no Permute": program(Allocate(r), Bind(replace(r, name="q"), Permute(r, (0,), r.type))),  # type: ignore[arg-type]
+    "has no Permute": program(
+        Allocate(r), Bind(replace(r, name="q"), Permute(r, (0,), tensor_type(r)))
+    ),
     "loads elements only of local arrays": program(Print("%d", (load(shared, 0),))),
     "is no register of the machine": program(Print("%d", (SpecialRegister("warp_id"),))),
     "applies no instruction to tiles": program(Apply(LDMATRIX, (), "warp")),
@@ -210,9 +214,9 @@ def test_rules_of_the_lowered_form(message: str) -> None:
     refused(LOWERED[message], message, "lowered")
 
 
-def _kernel(change: dict[str, object]) -> Program:
+def _kernel(change: dict[str, Any]) -> Program:
     good = made()
-    return replace(good, kernels=(replace(good.kernels[0], **change),))  # type: ignore[arg-type]
+    return replace(good, kernels=(replace(good.kernels[0], **change),))
 
 
 def test_rules_of_kernels() -> None:

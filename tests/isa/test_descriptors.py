@@ -79,9 +79,11 @@ def test_block_scaled() -> None:
 def test_scale_ids() -> None:
     plain, both = (
         descriptors.encode_scaled_instruction(
-            "mxf4", *["float4_e2m1fn"] * 2, "float8_e8m0fnu", 128, 8, **ids
+            *("mxf4", "float4_e2m1fn", "float4_e2m1fn", "float8_e8m0fnu", 128, 8),
+            scale_a_id=a_id,
+            scale_b_id=b_id,
         )
-        for ids in ({}, {"scale_a_id": 3, "scale_b_id": 2})
+        for a_id, b_id in ((0, 0), (3, 2))
     )
     assert both == plain | 3 << 29 | 2 << 4
 

@@ -137,7 +137,7 @@ def test_layouts(format: str, mode: int, transposed: bool, M: int, N: int) -> No
             transpose_a=transposed and which == "a",
             transpose_b=transposed and which == "b",
         )
-        for step, (x, y) in enumerate(zip(left.steps, right.steps)):
+        for step, (x, y) in enumerate(zip(left.steps, right.steps, strict=True)):
             execute(products(kind)[0], [32, x, y, idesc, step > 0], m)
         found = m.cells[lanes_of(M), 32 : 32 + N].view(np.float32)
         assert np.array_equal(found, expected)
@@ -171,6 +171,12 @@ def plain(m: EagerMachine, a: Array, b: Array, format: str) -> list[int]:
         m.shared[start : start + len(each.data)] = each.data
         found += each.steps
     return found
+
+
+def small_operands(m: EagerMachine) -> list[int]:
+    """Store the matrices of the smallest product, and give their descriptors."""
+    a, b = (whole_numbers((n, 16), "float16", n) for n in (64, 8))
+    return plain(m, a, b, "float16")
 
 
 def nearest(value: Fraction) -> np.float32:
@@ -290,7 +296,7 @@ BAD = {
 @pytest.mark.parametrize("word", BAD)
 def test_instruction_descriptors_that_mean_nothing(word: str) -> None:
     m = machine()
-    operands = plain(m, *(whole_numbers((n, 16), "float16", n) for n in (64, 8)), "float16")
+    operands = small_operands(m)
     with pytest.raises(TilewrightError, match=word) as caught:
         execute(products("f16")[0], [0, *operands, BAD[word], False], m)
     assert caught.value.code == "undefined-operation"
@@ -298,14 +304,14 @@ def test_instruction_descriptors_that_mean_nothing(word: str) -> None:
 
 def test_a_in_tensor_memory_is_k_major() -> None:
     m = machine()
-    operands = plain(m, *(whole_numbers((n, 16), "float16", n) for n in (64, 8)), "float16")
+    operands = small_operands(m)
     with pytest.raises(TilewrightError, match="K-major"):
         execute(products("f16")[1], [0, 64, operands[1], GOOD | 1 << 15, False], m)
 
 
 def test_products_stay_in_memory() -> None:
     m = machine()
-    operands = plain(m, *(whole_numbers((n, 16), "float16", n) for n in (64, 8)), "float16")
+    operands = small_operands(m)
     m.state["tmem_columns"] = 1
     with pytest.raises(TilewrightError) as caught:
         execute(products("f16")[0], [28, *operands, GOOD, False], m)
@@ -322,7 +328,7 @@ def test_products_stay_in_memory() -> None:
 def test_products_and_commits_are_carried_out_in_order() -> None:
     m = machine()
     m.hold = True
-    operands = plain(m, *(whole_numbers((n, 16), "float16", n) for n in (64, 8)), "float16")
+    operands = small_operands(m)
     execute(named.MBARRIER_INIT, [0, 1], m)
     execute(named.MMA_F16, [0, *operands, GOOD, False], m)
     execute(named.TENSOR_COMMIT, [0], m)
@@ -337,7 +343,7 @@ def test_products_and_commits_are_carried_out_in_order() -> None:
 def test_every_lane_issues() -> None:
     m = machine()
     m.mask[:] = np.arange(32) < 3
-    operands = plain(m, *(np.ones((n, 16), np.float16) for n in (64, 8)), "float16")
+    operands = plain(m, np.ones((64, 16), np.float16), np.ones((8, 16), np.float16), "float16")
     enable = np.arange(32) > 0
     execute(named.MMA_F16, [0, *operands, GOOD, enable], m)
     assert (m.cells[lanes_of(64), :8].view(np.float32) == 48).all()

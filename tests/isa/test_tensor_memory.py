@@ -137,7 +137,7 @@ def test_loads_and_stores(shape: str, number: int, warp: int) -> None:
     text = f"tcgen05.ld.sync.aligned.{shape}.x{number}.b32"
     registers = execute(only(text), [taddr, *split], m)
     assert len(registers) == len(places)
-    for register, place in zip(registers, places):
+    for register, place in zip(registers, places, strict=True):
         assert register.value.tolist() == [int(m.cells[each]) for each in place]
 
     other = machine(warp=warp)
@@ -157,7 +157,7 @@ def test_packed_loads_and_stores(shape: str, number: int) -> None:
     m = machine()
     text = f"tcgen05.ld.sync.aligned.{shape}.x{number}.pack::16b.b32"
     registers = execute(only(text), [0, *split], m)
-    for register, place in zip(registers, places):
+    for register, place in zip(registers, places, strict=True):
         for lane, (row, column) in enumerate(place):
             first = 2 * column + (split[0] if split and lane >= 16 else 0)
             low, high = m.cells[row, first] & 0xFFFF, m.cells[row, first + 1] & 0xFFFF

@@ -145,7 +145,8 @@ def _rows(layout, like):
     names = sorted({axis.name for axis in (getattr(like, "tile_layout", like)).axes_with_replica()})
     for each in images(layout, (layout.size(),)):
         zero = np.zeros(layout.size(), dtype=np.int64)
-        yield from zip(range(layout.size()), *(each.get(n, zero).tolist() for n in names))
+        values = (each.get(n, zero).tolist() for n in names)
+        yield from zip(range(layout.size()), *values, strict=True)
 
 
 @law
@@ -181,9 +182,9 @@ def shaped(draw, shape):
 def test_tiling_scales_the_outer_layout_by_the_width_of_the_inner(data, outer_shape, inner_shape):
     outer, inner = data.draw(shaped(outer_shape)), data.draw(shaped(inner_shape))
     tiled = inner.tile(outer, outer_shape, inner_shape)
-    whole = tuple(a * b for a, b in zip(outer_shape, inner_shape))
+    whole = tuple(a * b for a, b in zip(outer_shape, inner_shape, strict=True))
     for x, y in product(boxes(outer_shape), boxes(inner_shape)):
-        at = [a * n + b for a, b, n in zip(x, y, inner_shape)]
+        at = [a * n + b for a, b, n in zip(x, y, inner_shape, strict=True)]
         far, near = values_of(outer, *x, shape=outer_shape), inner.apply(*y, shape=inner_shape)
         for axis in (m, laneid):
             expected = far.get(axis.name, 0) * inner.width(axis) + near.get(axis.name, 0)
@@ -195,9 +196,9 @@ def test_tiling_scales_the_outer_layout_by_the_width_of_the_inner(data, outer_sh
 def test_a_direct_sum_adds_the_values_of_both_layouts(data, left_shape, right_shape):
     left, right = data.draw(shaped(left_shape)), data.draw(shaped(right_shape))
     both = right.direct_sum(left, left_shape, right_shape)
-    whole = tuple(a * b for a, b in zip(left_shape, right_shape))
+    whole = tuple(a * b for a, b in zip(left_shape, right_shape, strict=True))
     for x, y in product(boxes(left_shape), boxes(right_shape)):
-        at = [a * n + b for a, b, n in zip(x, y, right_shape)]
+        at = [a * n + b for a, b, n in zip(x, y, right_shape, strict=True)]
         far, near = left.apply(*x, shape=left_shape), right.apply(*y, shape=right_shape)
         values = both.apply(*at, shape=whole)
         assert values == {k: far.get(k, 0) + near.get(k, 0) for k in values}
@@ -220,7 +221,7 @@ def test_a_slice_maps_as_the_layout_does_at_the_box(data, layout):
         assume(False)
     extents = tuple(b - a for a, b in ends)
     for at in boxes(extents):
-        there = [a + c for (a, _), c in zip(ends, at)]
+        there = [a + c for (a, _), c in zip(ends, at, strict=True)]
         assert values_of(sliced, *at, shape=extents) == values_of(layout, *there, shape=shape)
 
 

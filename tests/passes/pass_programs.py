@@ -22,6 +22,7 @@ from tilewright.ir.expressions import (
     constant,
     int32,
 )
+from tilewright.ir.shapes import static_shape
 from tilewright.ir.statements import (
     Allocate,
     Apply,
@@ -120,9 +121,11 @@ def permute(source: Expr, *axes: int) -> Permute:
 
 def reinterpret(source: Expr, dtype: DType) -> Reinterpret:
     kind = kind_of(source)
-    *outer, last = (int(each.value) for each in kind.shape)  # type: ignore[attr-defined]
-    shape = shape_of(*outer, last * kind.dtype.bytes // dtype.bytes)
-    return Reinterpret(source, TensorType(shape, dtype, kind.space, None, kind.align))
+    shape = static_shape(kind.shape)
+    assert shape is not None
+    *outer, last = shape
+    extents = shape_of(*outer, last * kind.dtype.bytes // dtype.bytes)
+    return Reinterpret(source, TensorType(extents, dtype, kind.space, None, kind.align))
 
 
 def box(
@@ -134,11 +137,12 @@ def box(
     extents: list[int] = []
     dropped: list[bool] = []
     for each in parts:
-        start, extent, step = (*each, 1)[:3] if isinstance(each, tuple) else (each, None, 1)
+        whole: tuple[Any, ...] = (*each, 1) if isinstance(each, tuple) else (each, None, 1)
+        start, extent, step = whole[:3]
         starts.append(as_expr(start))
-        steps.append(int(step))  # type: ignore[arg-type]
+        steps.append(int(step))
         dropped.append(extent is None)
-        extents += [] if extent is None else [int(extent)]  # type: ignore[arg-type]
+        extents += [] if extent is None else [int(extent)]
     kind = kind_of(source)
     new = TensorType(shape_of(*extents), kind.dtype, kind.space, None, kind.align)
     return Subview(source, tuple(starts), tuple(steps), tuple(dropped), new)

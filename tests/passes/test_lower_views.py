@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,11 +45,11 @@ from tilewright.ir.expressions import (
     Read,
     Unary,
     Var,
-    as_constant,
     constant,
     int32,
 )
 from tilewright.ir.printer import print_program, print_stmt
+from tilewright.ir.shapes import static_shape
 from tilewright.ir.statements import Allocate, Assign, Declare, Instruct, Stmt, Store, Write
 from tilewright.ir.types import PointerType, ScalarType, TensorType
 from tilewright.layout import (
@@ -94,7 +95,7 @@ def test_parameters_become_pointers_and_stay_tensors_of_the_host() -> None:
 # ---- addresses
 
 
-def offset_of(view: Expr, indices: tuple[Expr, ...], variables: dict[Var, object]) -> object:
+def offset_of(view: Expr, indices: tuple[Expr, ...], variables: dict[Var, Any]) -> Any:
     """Lower a load, and evaluate the offset in bytes of what is read."""
     found = lower_views(program((Store(view, indices, load(view, *indices)),)))
     (write,) = body_of(found)
@@ -152,8 +153,8 @@ def steps(draw: st.DrawFn, view: Expr, address: np.ndarray) -> tuple[Expr, np.nd
             halves = address[..., None] + np.array([0, size])
             return reinterpret(view, DTYPES[size]), halves.reshape(*shape[:-1], -1)
         case _:
-            parts: list[object] = []
-            slices: list[object] = []
+            parts: list[Any] = []
+            slices: list[Any] = []
             for axis, extent in enumerate(shape):
                 start = draw(st.integers(0, extent - 1))
                 if axis < len(shape) - 1 and draw(st.booleans()):
@@ -164,7 +165,7 @@ def steps(draw: st.DrawFn, view: Expr, address: np.ndarray) -> tuple[Expr, np.nd
                 count = draw(st.integers(1, (extent - 1 - start) // step + 1))
                 parts.append((start, count, step))
                 slices.append(slice(start, start + (count - 1) * step + 1, step))
-            return box(view, *parts), address[tuple(slices)]  # type: ignore[arg-type]
+            return box(view, *parts), address[tuple(slices)]
 
 
 @st.composite
@@ -184,7 +185,7 @@ def test_addresses_of_views_are_those_of_their_elements(chain: tuple[Expr, np.nd
     axes = [scalar(f"i{axis}") for axis in range(address.ndim)]
     grid = dict(zip(axes, np.indices(address.shape, sparse=True), strict=True))
     found = offset_of(view, tuple(axes), dict(grid))
-    np.testing.assert_array_equal(np.broadcast_to(found, address.shape), address)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(np.broadcast_to(found, address.shape), address)
 
 
 def test_wider_elements_begin_where_their_first_does() -> None:
@@ -192,7 +193,7 @@ def test_wider_elements_begin_where_their_first_does() -> None:
     view = reinterpret(halves, UINT32)
     grid = dict(zip((ROW, COLUMN), np.indices((4, 4), sparse=True), strict=True))
     expected = 16 * np.arange(4)[:, None] + 4 * np.arange(4)
-    np.testing.assert_array_equal(offset_of(view, (ROW, COLUMN), dict(grid)), expected)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(offset_of(view, (ROW, COLUMN), dict(grid)), expected)
 
 
 def test_a_relayout_begins_where_its_source_does() -> None:
@@ -200,7 +201,7 @@ def test_a_relayout_begins_where_its_source_does() -> None:
     view = relayout(source, (4, 2), TileLayout(S[(4, 2) : (1, 16)]))
     expected = 2 * (2 * 16 + 8 + np.arange(4)[:, None] + 16 * np.arange(2))
     grid = dict(zip((ROW, COLUMN), np.indices((4, 2), sparse=True), strict=True))
-    np.testing.assert_array_equal(offset_of(view, (ROW, COLUMN), dict(grid)), expected)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(offset_of(view, (ROW, COLUMN), dict(grid)), expected)
 
 
 @pytest.mark.parametrize("layout", ["default", mma_shared_layout("float16", 3, (8, 64))])
@@ -308,7 +309,9 @@ def bits_of(value: Expr, array: list[int], environment: Environment) -> int:
     """Evaluate an expression over an array of integers."""
     match value:
         case Load():
-            return array[int(evaluate(value.indices[0], environment))]  # type: ignore[arg-type]
+            index = evaluate(value.indices[0], environment)
+            assert index is not None
+            return array[int(index)]
         case Bitcast():
             return bits_of(value.operand, array, environment)
         case Constant():
@@ -354,7 +357,9 @@ def test_local_elements_of_another_width(own: DType, seen: DType) -> None:
         after = list(before)
         for stmt in written:
             assert isinstance(stmt, Store)
-            after[as_constant(stmt.indices[0])] = bits_of(stmt.value, after, Environment())  # type: ignore[index]
+            at = static_shape(stmt.indices)
+            assert at is not None
+            after[at[0]] = bits_of(stmt.value, after, Environment())
         expected = raw.view(seen.numpy).copy()
         expected[index] = new
         assert after == [int(each) for each in expected.view(own.numpy)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from integers import RANGES, VARIABLES, Undefined, environments, evaluate, expressions
-from programs import program, scalar  # pyright: ignore[reportMissingImports]
+from programs import program, scalar
 
 from tilewright.base.dtypes import INT32, INT64
 from tilewright.ir.expressions import Expr, SpecialRegister, binary, cast, int32, select, unary

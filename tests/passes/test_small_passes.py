@@ -94,7 +94,7 @@ def test_ids_number_threads_x_first(name: str, block: int | tuple[int, int, int]
     assert threads is not None
     machine = {key: each for key, each in threads.registers.items() if key.startswith("tid")}
     found = evaluate(id_of(name, block), Environment(registers=machine))
-    np.testing.assert_array_equal(found, threads.registers[name])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found, threads.registers[name])
 
 
 def test_extents_of_the_block_fold() -> None:

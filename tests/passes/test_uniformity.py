@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from programs import in_kernel, load, scalar, tensor  # pyright: ignore[reportMissingImports]
+from programs import in_kernel, load, scalar, tensor
 
 from tilewright.base.dtypes import FLOAT32, UINT32, dtype
 from tilewright.base.spaces import Space
@@ -212,12 +213,13 @@ def test_local_arrays() -> None:
     assert divergent(Allocate(r), store, Bind(b, load(r, TID % 4)), Bind(d, load(r, 1))) == {"b"}
 
 
-def instruction(result: str) -> Form:
+def instruction(result: Any) -> Form:
+    nothing: Any = None
     operands = (register("d", "u32", role="out"), register("a", "u32"))
     return Form(
         Declaration(
             "test", (), "", "", lambda f: since(80), lambda f: operands, None, lambda f: None,
-            "any", False, result, None, None, None, None, None, None, True, False,  # type: ignore[arg-type]
+            "any", False, result, nothing, nothing, None, None, None, None, True, False,
         ),
         (),
     )  # fmt: skip

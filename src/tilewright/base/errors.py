@@ -135,6 +135,10 @@ CODES: dict[str, tuple[type[TilewrightError], str]] = {
     # tiles
     "tile-shape": (TileContractError, "A tile operand's shape does not fit the instruction."),
     "tile-ownership": (TileContractError, "A register tile is not laid out over the threads."),
+    "tile-layout": (
+        TileContractError,
+        "A tile operand in memory is not laid out as the instruction finds it.",
+    ),
     "tile-alignment": (TileContractError, "A tile operand's address cannot be shown aligned."),
     "tile-operand": (TileContractError, "A tile operand's kind, space or element is wrong."),
     "tile-scope": (TileContractError, "A tile operation stands where its threads are not active."),

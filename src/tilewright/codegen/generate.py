@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from tilewright.base.dtypes import DType
 from tilewright.base.targets import Target
@@ -20,7 +21,8 @@ from tilewright.codegen.read_only import read_only_pointers
 from tilewright.codegen.registers import reader, reader_text
 from tilewright.codegen.spelling import WIDTH, Names, bug
 from tilewright.codegen.statements import Helpers, Statements
-from tilewright.ir.expressions import SpecialRegister, Var, as_constant
+from tilewright.ir.expressions import SpecialRegister, Var
+from tilewright.ir.shapes import static_shape
 from tilewright.ir.statements import Declare, Instruct, Kernel, Launch, Program
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType
 from tilewright.ir.visit import walk, walk_statements
@@ -138,7 +140,7 @@ def _kernel(
         parameters.append(Parameter(var.name, spelled, kind, dtype))
     writer = Statements(expressions, helpers, _cells(kernel))
     body = "".join(f"{line}\n" for line in writer.block(kernel.body, 1))
-    block = _constants(kernel.launch.block)
+    block = cast("tuple[int, int, int] | None", static_shape(kernel.launch.block))
     qualifiers = _qualifiers(kernel, target, block)
     head = _head(f'extern "C" __global__ void {qualifiers}{kernel.name}', declarators)
     facts = KernelFacts(kernel.name, tuple(parameters), kernel.shared_bytes, block, kernel.launch)
@@ -155,14 +157,6 @@ def _parameter_kind(var: Var, kernel: Kernel) -> str:
             return "symbol" if var in kernel.symbols else "scalar"
         case _:
             raise bug(f"the parameter {var} of {kernel.name} is a {var.type}", var.location)
-
-
-def _constants(extents: tuple[object, ...]) -> tuple[int, int, int] | None:
-    values = [as_constant(extent) for extent in extents]  # type: ignore[arg-type]
-    if not all(isinstance(value, int) for value in values):
-        return None
-    x, y, z = values
-    return int(x or 0), int(y or 0), int(z or 0)
 
 
 def _qualifiers(kernel: Kernel, target: Target, block: tuple[int, int, int] | None) -> str:
@@ -182,7 +176,7 @@ def _qualifiers(kernel: Kernel, target: Target, block: tuple[int, int, int] | No
         if clusters is not None:
             bounds.append(str(int(clusters)))
         text += f"__launch_bounds__({', '.join(bounds)}) "
-    cluster = _constants(kernel.launch.cluster)
+    cluster = static_shape(kernel.launch.cluster)
     if cluster is not None and cluster != (1, 1, 1) and target.capability >= 90:
         text += f"__cluster_dims__({', '.join(map(str, cluster))}) "
     return text

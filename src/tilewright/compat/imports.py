@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -58,7 +59,7 @@ class Substitution(MetaPathFinder, Loader):
         module.__doc__ = f"The names of {name} that Tilewright answers to."
         for attribute, place in MODULES[name].items():
             setattr(module, attribute, _resolve(place))
-        module.__getattr__ = lambda missing: _missing(name, missing)  # type: ignore[method-assign]
+        module.__dict__["__getattr__"] = partial(_missing, name)
 
 
 def _resolve(place: str) -> Any:

@@ -18,6 +18,7 @@ from tilewright.frontend.collectives import FULL_MASK
 from tilewright.frontend.entry import KernelAttributes, LaunchConfig
 from tilewright.frontend.issuing import condition, issue, result, shared_address, uint32
 from tilewright.frontend.namespaces import Namespace
+from tilewright.frontend.storage import decl_tensor
 from tilewright.frontend.tiles import TILE
 from tilewright.frontend.values import lift, wrap
 from tilewright.ir.expressions import (
@@ -183,6 +184,17 @@ def cvta_generic_to_shared(ptr: Any) -> Any:
     return wrap(Bitcast(shared_address(ptr), ScalarType(UINT32), location=here()))
 
 
+def decl_tmem(addr: Any, *, ty_args: Any) -> Any:
+    """View Tensor Memory at an address, uint32, as a tensor; see `decl_tensor`."""
+    return decl_tensor(addr, ty_args=ty_args)
+
+
+def get_tmem_addr(addr: Any, row: Any, col: Any) -> Any:
+    """Move an address in Tensor Memory by lanes and columns, uint32."""
+    lanes = binary("shl", uint32(row), 16, here())
+    return wrap(binary("add", binary("add", uint32(addr), lanes, here()), uint32(col), here()))
+
+
 # ---------------------------------------------------------------------------- debugging
 
 
@@ -276,6 +288,7 @@ MEMBERS: dict[str, Any] = {
             *(warp_sync, warpgroup_sync, syncthreads_and, syncthreads_or),
             *(elect_sync, thread_fence, mbarrier_wait, mbarrier_wait_acquire_cluster),
             *(nano_sleep, fdividef, ffs_u32, cvta_generic_to_shared),
+            *(decl_tmem, get_tmem_addr),
             *(printf, trap_when_assert_failed, clock64),
             _conversion("half2float", "float16", "float32"),
             _conversion("bfloat162float", "bfloat16", "float32"),

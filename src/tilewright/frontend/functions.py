@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import count
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
@@ -223,7 +223,7 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     def decorate(given: FunctionType) -> JitTemplate:
         return JitTemplate(given, around)
 
-    return decorate if function is None else decorate(function)  # type: ignore[arg-type]
+    return decorate if function is None else decorate(cast(FunctionType, function))
 
 
 def inline(function: Any = None, **options: Any) -> Any:

@@ -19,7 +19,7 @@ from tilewright.frontend.builder import here
 from tilewright.frontend.values import Value, as_dtype, as_tuple, lift, operand, operate, wrap
 from tilewright.ir import expressions as ir
 from tilewright.ir.expressions import Bitcast, Expr, Intrinsic
-from tilewright.ir.types import PointerType, ScalarType, Type
+from tilewright.ir.types import ScalarType, bits_of
 
 # Functions of one number, of the number's own type if that is floating, else of float32.
 UNARY = (
@@ -136,7 +136,8 @@ def operation(name: str, op: str) -> Callable[[Any, Any], Any]:
         if number is not None and not isinstance(number, float):
             return number
         if op in ("min", "max"):
-            return (min if op == "min" else max)(operand(x), operand(y))  # type: ignore[type-var]
+            choose: Any = min if op == "min" else max
+            return choose(operand(x), operand(y))
         return wrap(folded)
 
     return _named(apply, name, f"Apply {name} to two numbers.")
@@ -205,7 +206,7 @@ def reinterpret(value: Any, ty: Any = None, *, ty_args: Any = None) -> Any:
         value, kind = kind, typing.cast("Any", value)
     target = kind.type if isinstance(kind, PointerKind) else ScalarType(as_dtype(kind))
     found = lift(value)
-    have, want = _width(found.type), _width(target)
+    have, want = bits_of(found.type), bits_of(target)
     if have is None or have != want:
         raise FrontendError(
             "bits are reinterpreted as a type of another width",
@@ -215,16 +216,6 @@ def reinterpret(value: Any, ty: Any = None, *, ty_args: Any = None) -> Any:
             found=str(found.type) if have is None else f"{target}, {want} bits",
         )
     return wrap(found if found.type == target else Bitcast(found, target, location=here()))
-
-
-def _width(type: Type) -> int | None:
-    match type:
-        case ScalarType():
-            return type.dtype.bits * type.dtype.lanes
-        case PointerType():
-            return type.space.address_bits
-        case _:
-            return None
 
 
 def infinity(dtype: Any = "float32") -> Any:

@@ -131,8 +131,8 @@ class Reader(StatementReader):
         """Enter a kernel, or set its parameters, where a statement says so."""
         match value:
             case Entry():
-                self._enter(value, node)
-                self.builder.blocks.append(self.opened.body)  # type: ignore[union-attr]
+                opened = self._enter(value, node)
+                self.builder.blocks.append(opened.body)
             case KernelParameters() if self.opened is not None:
                 params = [Var(name, type) for name, type in value.types.items()]
                 self.opened.params = tuple(params)
@@ -169,11 +169,12 @@ class Reader(StatementReader):
         self._close(self.frame.name, self.builder.blocks[-1])
         return None
 
-    def _enter(self, entry: Entry, node: ast.AST) -> None:
+    def _enter(self, entry: Entry, node: ast.AST) -> _Open:
         if self.opened is not None or self.frame.nest or not self.frame.is_kernel:
             self.refuse(node, "a device entry inside a kernel, a branch, a loop or a helper")
         self.opened = _Open(entry)
         self.builder.attributes.clear()
+        return self.opened
 
     def _close(self, name: str, host: list[Stmt]) -> None:
         opened = self.opened

@@ -5,8 +5,10 @@ May import `base`, `ir` and the modules of this folder below it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from tilewright.base.dtypes import UINT32
 from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.frontend.annotations import TensorKind, tensor_type
@@ -24,6 +26,8 @@ from tilewright.frontend.values import (
 )
 from tilewright.ir.expressions import (
     AddressOf,
+    Declared,
+    Expr,
     Load,
     Offset,
     Read,
@@ -35,6 +39,7 @@ from tilewright.ir.expressions import (
 from tilewright.ir.print_expressions import SHARED_BASE_TYPE
 from tilewright.ir.statements import Write
 from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.layout import TCol, TLane
 
 _ALLOCATED = (Space.SHARED, Space.LOCAL)
 DEFAULT_ALIGNMENT = 64
@@ -56,14 +61,20 @@ def alloc_tensor(
     align: int = -1,
     layout: Any = "default",
     ty_args: Any = None,
+    allocated_addr: Any = None,
 ) -> Tensor:
     """Allocate a buffer: shared memory of the CTA, or registers of each thread.
 
     `ty_args=[T.Tensor(…)]` gives shape, type and scope in one. Alignment is in bytes, 64 by
-    default; the layout is compact and row-major by default, unspecified if `None`.
+    default; the layout is compact and row-major by default, unspecified if `None`. Tensor Memory
+    is allocated by an instruction; `allocated_addr` is the address that it gave.
     """
+    if ty_args is None and space_named(scope) is Space.TMEM:
+        return tmem(shape, dtype, layout=layout, allocated_addr=allocated_addr)
     if ty_args is not None:
         type = _tensor_argument(ty_args)
+        if type.space is Space.TMEM:
+            return decl_tensor(_allocated(allocated_addr), ty_args=ty_args)
         given = type.align or align
         space, extents = type.space, [wrap(extent) for extent in type.shape]
         allocated = _allocate(extents, type.dtype, space, given, type.layout)
@@ -78,6 +89,31 @@ def alloc_tensor(
             expected='"shared" or "local"',
         )
     return Tensor(current().allocate(allocated))
+
+
+def tmem(
+    shape: Any,
+    dtype: Any = "float32",
+    data: None = None,
+    align: int = -1,
+    layout: Any = None,
+    allocated_addr: Any = None,
+) -> Tensor:
+    """View Tensor Memory at an address that an instruction has allocated; see `decl_tensor`."""
+    kind = tensor_type(shape, dtype, Space.TMEM, 0, None if layout == "default" else layout)
+    return decl_tensor(_allocated(allocated_addr), ty_args=[TensorKind(kind)])
+
+
+def _allocated(address: Any) -> Any:
+    if address is None:
+        raise FrontendError(
+            "Tensor Memory is allocated by an instruction, not by a declaration",
+            code="bad-call",
+            location=here(),
+            expected="allocated_addr=, the address that the instruction has stored",
+            hint="T.cuda.decl_tmem(address[0], ty_args=[…]) views what is allocated",
+        )
+    return address
 
 
 def _tensor_argument(ty_args: Any) -> TensorType:
@@ -146,7 +182,7 @@ def address_of(place: Any) -> Any:
             return place.data
         case Value(expr=Load() as load):
             pointer = PointerType(
-                load.tensor.type.space,  # type: ignore[union-attr]
+                load.tensor.type.space,
                 load.dtype,
                 load.dtype.bytes,
             )
@@ -171,6 +207,66 @@ def _pointer(value: Any) -> Any:
             found=repr(value),
         )
     return value.expr
+
+
+def decl_tensor(ptr: Any, *, ty_args: Any) -> Tensor:
+    """View the storage at a pointer as a tensor of the type `ty_args=[T.Tensor(…)]`.
+
+    The pointer is evaluated once, where this stands. In Tensor Memory it may be a uint32.
+    Raises `FrontendError` (`operand-type`, `bad-layout`).
+    """
+    return Tensor(_declared(ptr, _tensor_argument(ty_args), None))
+
+
+def decl_scalar(ptr: Any, dtype: Any = None, *, name: str | None = None) -> CellTensor:
+    """View the element at a pointer as one that is read and assigned to as a name."""
+    source = _pointer(ptr)
+    element = source.dtype if dtype is None else dtype
+    return CellTensor(_declared(ptr, tensor_type((1,), element, source.type.space, 0, None), name))
+
+
+def _declared(ptr: Any, type: TensorType, name: str | None) -> Expr:
+    source = _address(ptr, type.space)
+    if isinstance(source.type, PointerType) and not type.align:
+        type = replace(type, align=max(source.type.align, type.dtype.bytes))
+    if type.space is Space.TMEM:
+        _require_cells(type)
+    builder = current()
+    return builder.bind(builder.named(name, "declared"), Declared(source, type, location=here()))
+
+
+def _address(value: Any, space: Space) -> Expr:
+    """Take a pointer into a space, or a number where that is what addresses are."""
+    if isinstance(value, Pointer):
+        if value.expr.type.space is space:
+            return value.expr
+    elif space is Space.TMEM and not isinstance(value, Tensor):
+        number = lift(value, UINT32)
+        if number.type == ScalarType(UINT32):
+            return number
+    expected = f"a pointer into {space.value} memory"
+    raise FrontendError(
+        f"a tensor in {space.value} memory is declared at what is no address there",
+        code="operand-type",
+        location=argument_place(0),
+        expected=expected + (", or a uint32" if space is Space.TMEM else ""),
+        found=str(value.expr.type) if isinstance(value, Value) else repr(value),
+    )
+
+
+def _require_cells(type: TensorType) -> None:
+    """Require a layout over the lanes and columns of Tensor Memory, if there is one."""
+    axes = () if type.layout is None else type.layout.axes
+    wrong = [axis.name for axis in axes if axis not in (TLane, TCol)]
+    if wrong:
+        raise FrontendError(
+            "a layout in Tensor Memory has other axes than its lanes and columns",
+            code="bad-layout",
+            location=argument_place("ty_args"),
+            expected=f"the axes {TLane.name} and {TCol.name}",
+            found=", ".join(dict.fromkeys(wrong)),
+            hint="tmem_datapath_layout and tmem_mma_operand_layout give such layouts",
+        )
 
 
 def shared_base(dtype: Any = None, align: int | None = None) -> Any:

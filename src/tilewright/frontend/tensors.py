@@ -35,6 +35,7 @@ from tilewright.ir.expressions import (
     cast,
     int32,
 )
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Store, Write
 from tilewright.ir.types import PointerType, ScalarType, TensorType
 
@@ -75,7 +76,7 @@ class Tensor(Value, of=TensorType):
     @property
     def type(self) -> TensorType:
         """Give the IR type."""
-        return views.tensor_type(self.expr)
+        return tensor_type(self.expr)
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -251,8 +252,9 @@ def _terms(value: Expr, factor: int) -> dict[Expr | None, int]:
         for atom, count in _terms(right, factor if op == "add" else -factor).items():
             terms[atom] = terms.get(atom, 0) + count
         return terms
-    if op == "mul" and right is not None and isinstance(as_constant(right), int):
-        return _terms(left, factor * int(as_constant(right) or 0))  # type: ignore[arg-type]
+    count = None if right is None else as_constant(right)
+    if op == "mul" and left is not None and isinstance(count, int):
+        return _terms(left, factor * int(count))
     return {value: factor}
 
 
@@ -305,7 +307,7 @@ def element_indices(tensor: Tensor, where: tuple[Any, ...]) -> tuple[Expr, ...]:
 
 def address_of(tensor: Expr, indices: tuple[Expr, ...], align: int | None = None) -> Expr:
     """Point at an element of a tensor."""
-    type = views.tensor_type(tensor)
+    type = tensor_type(tensor)
     pointer = PointerType(type.space, type.dtype, type.dtype.bytes if align is None else align)
     return AddressOf(tensor, indices, pointer, location=here())
 

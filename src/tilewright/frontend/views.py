@@ -26,23 +26,12 @@ from tilewright.ir.expressions import (
     binary,
     int32,
 )
+from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.types import TensorType
-from tilewright.layout import ComposeLayout, TileLayout, default_layout
+from tilewright.layout import ComposeLayout, TCol, TileLayout, TLane, default_layout, m
 
 Layout = TileLayout | ComposeLayout
 Axis = tuple[Expr, int, int | Expr | None]
-
-
-def tensor_type(tensor: Expr) -> TensorType:
-    """Give the type of a tensor."""
-    assert isinstance(tensor.type, TensorType)
-    return tensor.type
-
-
-def known_shape(shape: Sequence[Expr]) -> tuple[int, ...] | None:
-    """Give a shape as numbers, or `None` if an extent is not a constant."""
-    extents = [as_constant(extent) for extent in shape]
-    return tuple(map(int, extents)) if all(e is not None for e in extents) else None  # type: ignore[arg-type]
 
 
 def bad_view(message: str, location: Location | None, **more: Any) -> FrontendError:
@@ -55,7 +44,7 @@ def resolve_layout(layout: Any, shape: Sequence[Expr], location: Location | None
 
     Raises `FrontendError` (`bad-layout`) if it does not have the shape's number of elements.
     """
-    extents = known_shape(shape)
+    extents = static_shape(shape)
     if layout is None:
         return None
     if layout == "default":
@@ -95,8 +84,8 @@ def _infer(shape: Sequence[Expr], source: Expr, location: Location | None) -> tu
     open_axes = [axis for axis, extent in enumerate(shape) if as_constant(extent) == -1]
     if not open_axes:
         return tuple(shape)
-    have = known_shape(tensor_type(source).shape)
-    rest = known_shape([extent for axis, extent in enumerate(shape) if axis not in open_axes])
+    have = static_shape(tensor_type(source).shape)
+    rest = static_shape([extent for axis, extent in enumerate(shape) if axis not in open_axes])
     if len(open_axes) > 1 or have is None or rest is None or prod(have) % max(prod(rest), 1):
         raise bad_view(
             "the extent -1 cannot be inferred",
@@ -118,7 +107,7 @@ def reshape(source: Expr, shape: Sequence[Expr], location: Location | None) -> E
     shape = _infer(shape, source, location)
     if shape == type.shape:
         return source
-    have, want = known_shape(type.shape), known_shape(shape)
+    have, want = static_shape(type.shape), static_shape(shape)
     if have is not None and want is not None and prod(have) != prod(want):
         raise bad_view(
             "the view has another number of elements than the tensor",
@@ -143,14 +132,15 @@ def relayout(source: Expr, shape: Sequence[Expr], layout: Any, location: Locatio
     elif any(as_constant(extent) == -1 for extent in shape):
         shape = _infer_from_layout(shape, layout, location)
     resolved = resolve_layout(layout, shape, location)
-    held, reached = _span(type.layout, type.shape), _span(resolved, shape)
-    if held is not None and reached is not None and reached > held:
-        raise bad_view(
-            "the view reaches beyond the storage of the tensor",
-            location,
-            expected=f"at most {held} elements along the axis m",
-            found=f"{reached} elements, in {resolved!r}",
-        )
+    for axis in (TLane.name, TCol.name) if type.space is Space.TMEM else (m.name,):
+        held, reached = _span(type.layout, type.shape, axis), _span(resolved, shape, axis)
+        if held is not None and reached is not None and reached > held:
+            raise bad_view(
+                "the view reaches beyond the storage of the tensor",
+                location,
+                expected=f"at most {held} elements along the axis {axis}",
+                found=f"{reached} elements, in {resolved!r}",
+            )
     result = TensorType(tuple(shape), type.dtype, type.space, resolved, type.align)
     return Relayout(source, result, location=location)
 
@@ -158,19 +148,19 @@ def relayout(source: Expr, shape: Sequence[Expr], layout: Any, location: Locatio
 def _infer_from_layout(
     shape: Sequence[Expr], layout: Any, location: Location | None
 ) -> tuple[Expr, ...]:
-    rest = known_shape([extent for extent in shape if as_constant(extent) != -1])
+    rest = static_shape([extent for extent in shape if as_constant(extent) != -1])
     if len(shape) - len(rest or ()) != 1 or rest is None or layout == "default" or layout is None:
         raise bad_view("the extent -1 cannot be inferred from the layout", location)
     missing = int32(layout.size() // max(prod(rest), 1))
     return tuple(missing if as_constant(extent) == -1 else extent for extent in shape)
 
 
-def _span(layout: Any, shape: Sequence[Expr]) -> int | None:
+def _span(layout: Any, shape: Sequence[Expr], axis: str) -> int | None:
     """Count the cells of the storage that a layout reaches, where that is known."""
     if layout is None:
-        extents = known_shape(shape)
+        extents = static_shape(shape)
         return None if extents is None else prod(extents)
-    return layout.span("m")
+    return layout.span(axis)
 
 
 def permute(source: Expr, axes: Sequence[int], location: Location | None) -> Expr:

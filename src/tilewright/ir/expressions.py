@@ -240,6 +240,18 @@ class AddressOf(Expr):
     location: Location | None = _where()
 
 
+@dataclass(frozen=True)
+class Declared(Expr):
+    """The storage at a pointer as a tensor; a `Bind` names it, and evaluates the pointer once.
+
+    In Tensor Memory the pointer may be a number, uint32. Vanishes in `lower_views`.
+    """
+
+    pointer: Expr
+    type: TensorType
+    location: Location | None = _where()
+
+
 # ---- views: the same storage under other coordinates; they vanish in `lower_views`
 
 
@@ -414,7 +426,8 @@ def _lift(left: Operand, right: Operand) -> tuple[Expr, Expr]:
     return left, right
 
 
-_FOLD: dict[str, Callable[[Any, Any], Any]] = {
+# The operations that Python computes as they are defined, but for the width of integers.
+FOLDED: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -433,8 +446,8 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _fold_integers(op: str, left: int, right: int, dtype: DType) -> int | bool | None:
-    if op in _FOLD:
-        return _FOLD[op](left, right)
+    if op in FOLDED:
+        return FOLDED[op](left, right)
     if op in ("floordiv", "mod", "truncdiv", "truncmod") and right != 0:
         floor, remainder = left // right, left % right
         if op.startswith("floor") or op == "mod":
@@ -584,4 +597,5 @@ def located(node: AnyExpr, location: Location | None) -> AnyExpr:
     """Give a node a location, if it has none."""
     if location is None or node.location is not None:
         return node
-    return replace(node, location=location)  # type: ignore[type-var]
+    given: Any = node
+    return replace(given, location=location)

@@ -24,6 +24,7 @@ from tilewright.ir.expressions import (
     Bitcast,
     Cast,
     Constant,
+    Declared,
     Expr,
     Intrinsic,
     Load,
@@ -203,6 +204,8 @@ class Writer:
                 align = "" if known == node.type.dtype.bytes else f", align={known}"
                 indices = self.exprs(node.indices)
                 return f"{node_text(self, node.tensor)}.ptr_to([{indices}]{align})"
+            case Declared():
+                return f"T.decl_tensor({self.expr(node.pointer)}, ty_args=[{self.type(node.type)}])"
             case SharedBase():
                 return f"T.shared_base({self._pointee(node.type, SHARED_BASE_TYPE)})"
             case Offset():

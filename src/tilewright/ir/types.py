@@ -66,3 +66,14 @@ class TensorMapType:
 
 
 Type = ScalarType | PointerType | TensorType | TensorMapType
+
+
+def bits_of(type: Type) -> int | None:
+    """Give the width of a scalar or a pointer, `None` for anything else."""
+    match type:
+        case ScalarType():
+            return type.dtype.bits * type.dtype.lanes
+        case PointerType():
+            return type.space.address_bits
+        case _:
+            return None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from tilewright.base.dtypes import UINT32
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
     ARITHMETIC,
@@ -20,6 +21,7 @@ from tilewright.ir.expressions import (
     Bitcast,
     Cast,
     Constant,
+    Declared,
     Expr,
     Intrinsic,
     Load,
@@ -38,7 +40,8 @@ from tilewright.ir.expressions import (
     as_constant,
     wrap,
 )
-from tilewright.ir.types import PointerType, ScalarType, TensorType, Type
+from tilewright.ir.shapes import static_shape
+from tilewright.ir.types import PointerType, ScalarType, TensorType, bits_of
 
 Rule = tuple[type | tuple[type, ...], Callable[[Any], str | None]]
 VIEWS = (Reshape, Permute, Reinterpret, Relayout, Subview)
@@ -72,19 +75,9 @@ def is_index(expr: Expr) -> bool:
     return isinstance(type, ScalarType) and type.dtype.is_integer and type.dtype.lanes == 1
 
 
-def _bits(type: Type) -> int | None:
-    match type:
-        case ScalarType():
-            return type.dtype.bits * type.dtype.lanes
-        case PointerType():
-            return type.space.address_bits
-        case _:
-            return None
-
-
 def _elements(type: TensorType) -> int | None:
-    extents = [as_constant(each) for each in type.shape]
-    return None if None in extents else prod(int(each) for each in extents)  # type: ignore[arg-type]
+    extents = static_shape(type.shape)
+    return None if extents is None else prod(extents)
 
 
 def indexing(tensor: Expr, indices: tuple[Expr, ...]) -> str | None:
@@ -170,7 +163,7 @@ def _cast(node: Cast) -> str | None:
 
 
 def _bitcast(node: Bitcast) -> str | None:
-    have, want = _bits(node.operand.type), _bits(node.type)
+    have, want = bits_of(node.operand.type), bits_of(node.type)
     if have is None or have != want:
         return f"a {node.operand.type} and a {node.type} differ in width"
     return None
@@ -197,6 +190,19 @@ def _address(node: AddressOf) -> str | None:
     if (node.type.space, node.type.dtype) != (tensor.space, tensor.dtype):
         return f"the address of an element of a {tensor} is no {node.type}"
     return None
+
+
+def _declared(node: Declared) -> str | None:
+    pointer, space = node.pointer.type, node.type.space
+    match pointer:
+        case PointerType():
+            same = pointer.space is space
+            return None if same else f"a {pointer} is the address of a {node.type}"
+        case ScalarType(dtype=dtype):
+            fits = space is Space.TMEM and dtype == UINT32
+            return None if fits else f"a {pointer} is no address in {space.value} memory"
+        case _:
+            return f"a {pointer} is no address"
 
 
 def _view(node: Reshape | Permute | Reinterpret | Relayout | Subview) -> str | None:
@@ -284,6 +290,7 @@ EXPRESSION_RULES: tuple[Rule, ...] = (
     (Intrinsic, _intrinsic),
     (Load, _load),
     (AddressOf, _address),
+    (Declared, _declared),
     (VIEWS, _view),
     (Reshape, _reshape),
     (Permute, _permute),
@@ -326,7 +333,7 @@ def _no_named_id(node: SpecialRegister) -> str | None:
 
 
 LOWERED_EXPRESSION_RULES: tuple[Rule, ...] = (
-    ((AddressOf, *VIEWS), _no_view),
+    ((AddressOf, Declared, *VIEWS), _no_view),
     (Load, _local_only),
     (SpecialRegister, _no_named_id),
 )

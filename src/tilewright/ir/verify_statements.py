@@ -32,6 +32,7 @@ from tilewright.ir.verify_expressions import (
     is_local_array,
 )
 from tilewright.isa.declaration import Operand, accepts
+from tilewright.isa.tensor_core import is_product
 
 _KINDS = ("serial", "unroll", "vectorized", "parallel")
 _SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
@@ -100,8 +101,8 @@ def _print(stmt: Print) -> str | None:
 def _apply(stmt: Apply) -> str | None:
     if stmt.scope not in _SCOPES:
         return f"there is no scope {stmt.scope!r}"
-    tile = stmt.form.tile
-    return None if tile is not None else f"{stmt.form.text} has no tile form"
+    tiled = stmt.form.tile is not None or is_product(stmt.form)
+    return None if tiled else f"{stmt.form.text} has no tile form"
 
 
 # ---------------------------------------------------------------------------- instructions

@@ -8,11 +8,12 @@ May import `base`, `isa.declaration`, `isa.machine` and `isa.memory`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from tilewright.base.dtypes import FLOAT32, UINT32
 from tilewright.base.spaces import Space
 from tilewright.base.targets import Availability, since
-from tilewright.isa.declaration import Form, Operand, Order, address, declare, register
+from tilewright.isa.declaration import Form, Operand, Order, Scope, address, declare, register
 from tilewright.isa.machine import Lanes, Machine
 from tilewright.isa.memory import SCOPES, element_bytes, space_of
 
@@ -70,7 +71,7 @@ def _order(form: Form) -> Order:
     return Order(
         acquires=form["sem"] in ("acquire", "acq_rel"),
         releases=form["sem"] in ("release", "acq_rel"),
-        scope=form["scope"] or "gpu",  # type: ignore[arg-type]
+        scope=cast(Scope, form["scope"] or "gpu"),
     )
 
 

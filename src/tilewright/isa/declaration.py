@@ -24,6 +24,7 @@ from tilewright.base.targets import Availability
 
 Role = Literal["in", "out", "inout"]
 Access = Literal["", "read", "write", "update"]
+Scope = Literal["", "cta", "cluster", "gpu", "sys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class Order:
     proxy: Literal["generic", "async", "tensormap", "none"] = "generic"
     acquires: bool = False
     releases: bool = False
-    scope: Literal["", "cta", "cluster", "gpu", "sys"] = ""
+    scope: Scope = ""
     fence: Literal["", "memory", "proxy", "mbarrier_init"] = ""
     spaces: tuple[Space, ...] = ()
 

@@ -7,9 +7,11 @@ May import `base` and `isa.declaration`.
 
 from __future__ import annotations
 
+from typing import cast
+
 from tilewright.base.spaces import Space
 from tilewright.base.targets import Availability, since
-from tilewright.isa.declaration import Form, Order, declare
+from tilewright.isa.declaration import Form, Order, Scope, declare
 from tilewright.isa.machine import Machine
 
 _SECTION = '9.7.13.4 "membar, fence"'
@@ -25,7 +27,7 @@ def _thread_order(form: Form) -> Order:
         proxy="none",
         acquires=form["sem"] == "acquire" or not one_way,
         releases=form["sem"] == "release" or not one_way,
-        scope=form["scope"],  # type: ignore[arg-type]
+        scope=cast(Scope, form["scope"]),
         fence="memory",
     )
 
@@ -49,7 +51,7 @@ fence = declare(
     order=_thread_order,
 )
 
-_LEVELS = {"cta": "cta", "gl": "gpu", "sys": "sys"}
+_LEVELS: dict[str, Scope] = {"cta": "cta", "gl": "gpu", "sys": "sys"}
 
 membar = declare(
     "membar",
@@ -63,7 +65,7 @@ membar = declare(
         proxy="none",
         acquires=True,
         releases=True,
-        scope=_LEVELS[form["level"]],  # type: ignore[arg-type]
+        scope=_LEVELS[form["level"]],
         fence="memory",
     ),
 )

@@ -34,7 +34,6 @@ class Lanes:
     """
 
     __slots__ = ("dtype", "machine", "value", "width")
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, machine: Machine, dtype: DType, value: Any, width: int) -> None:
         self.machine = machine
@@ -91,10 +90,11 @@ class Lanes:
     def __neg__(self) -> Lanes:
         return self.machine.unary("neg", self)
 
-    def __eq__(self, other: Lanes | int | float) -> Lanes:  # type: ignore[override]
+    # A comparison of lanes is lanes, where Python has a bool; there is no hash either.
+    def __eq__(self, other: Lanes | int | float) -> Lanes:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._binary("eq", other)
 
-    def __ne__(self, other: Lanes | int | float) -> Lanes:  # type: ignore[override]
+    def __ne__(self, other: Lanes | int | float) -> Lanes:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._binary("ne", other)
 
     def __lt__(self, other: Lanes | int | float) -> Lanes:

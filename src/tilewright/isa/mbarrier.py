@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from tilewright.base.dtypes import INT32, UINT32, UINT64
 from tilewright.base.spaces import Space
@@ -28,6 +29,7 @@ from tilewright.isa.declaration import (
     Form,
     Operand,
     Order,
+    Scope,
     Wait,
     address,
     declare,
@@ -152,11 +154,11 @@ def _paired(form: Form) -> str | None:
 
 
 def _release(form: Form) -> Order:
-    return Order(releases=form["sem"] != "relaxed", scope=form["scope"] or "cta")  # type: ignore[arg-type]
+    return Order(releases=form["sem"] != "relaxed", scope=cast(Scope, form["scope"] or "cta"))
 
 
 def _acquire(form: Form) -> Order:
-    return Order(acquires=form["sem"] != "relaxed", scope=form["scope"] or "cta")  # type: ignore[arg-type]
+    return Order(acquires=form["sem"] != "relaxed", scope=cast(Scope, form["scope"] or "cta"))
 
 
 # ---------------------------------------------------------------------------- init, inval

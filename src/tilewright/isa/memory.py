@@ -8,6 +8,7 @@ May import `base`, `isa.declaration` and `isa.machine`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from tilewright.base.spaces import Space
 from tilewright.base.targets import Availability, since
@@ -15,6 +16,7 @@ from tilewright.isa.declaration import (
     Form,
     Operand,
     Order,
+    Scope,
     TileContract,
     TileOperand,
     address,
@@ -124,7 +126,7 @@ def _order(form: Form) -> Order:
     return Order(
         acquires=sem == "acquire",
         releases=sem == "release",
-        scope="sys" if sem == "volatile" else form["scope"],  # type: ignore[arg-type]
+        scope="sys" if sem == "volatile" else cast(Scope, form["scope"]),
     )
 
 

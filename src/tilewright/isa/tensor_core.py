@@ -104,6 +104,16 @@ def is_product(form: Form) -> bool:
     return form.declaration in (mma, mma_tmem)
 
 
+def left_space(form: Form) -> Space:
+    """Give the space in which a product's matrix A lies."""
+    return Space.TMEM if form.operands[1].kind == "address" else Space.SHARED
+
+
+def product_tiles(form: Form) -> tuple[str, str, str]:
+    """Name the operands of a product that are tiles: D, A and B."""
+    return "d_tmem", form.operands[1].name, "b_desc"
+
+
 def contract(form: Form, shape: tuple[int, int, int], d_bits: int = 32) -> TileContract:
     """State the tile contract of a product of a shape (M, N, K).
 
@@ -113,14 +123,13 @@ def contract(form: Form, shape: tuple[int, int, int], d_bits: int = 32) -> TileC
     """
     M, N, K = shape
     bits = COMBINATIONS[kind(form)][0].types[0].bits
-    left = form.operands[1]
-    space = Space.TMEM if left.kind == "address" else Space.SHARED
+    d, a, b = product_tiles(form)
     return TileContract(
         "thread",
         (
-            TileOperand("d_tmem", (Space.TMEM,), (M, N), d_bits, ("*", "m", "n")),
-            TileOperand(left.name, (space,), (M, K), bits, ("*", "m", "k"), align=16),
-            TileOperand("b_desc", (Space.SHARED,), (N, K), bits, ("*", "n", "k"), align=16),
+            TileOperand(d, (Space.TMEM,), (M, N), d_bits, ("*", "m", "n")),
+            TileOperand(a, (left_space(form),), (M, K), bits, ("*", "m", "k"), align=16),
+            TileOperand(b, (Space.SHARED,), (N, K), bits, ("*", "n", "k"), align=16),
         ),
     )
 

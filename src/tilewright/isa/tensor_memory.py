@@ -39,7 +39,10 @@ from tilewright.isa.machine import WARP, Lanes, Machine, uint32
 
 # PTX ISA, tcgen05, "Target ISA Notes".
 TARGETS = only("sm_100a", "sm_103a", "sm_110a", families=(100, 110))
+LANES = 128
 COLUMNS = 512
+CELL = 4  # bytes of a column in one lane
+LANE_SHIFT = 16  # an address has the lane from this bit on
 GRANULE = 32  # columns
 _CODE = "tensor-memory"
 

@@ -16,10 +16,11 @@ from tilewright.base.spaces import Space
 from tilewright.base.targets import Target
 from tilewright.ir.expressions import AddressOf, Expr, Offset, SharedBase, Var, int32
 from tilewright.ir.rewrite import rewrite
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Allocate, Bind, Kernel, Program
 from tilewright.ir.types import PointerType
 from tilewright.ir.visit import walk_statements
-from tilewright.passes.places import storage_bytes, tensor_type
+from tilewright.passes.places import storage_bytes
 
 
 def allocate_shared(program: Program, target: Target) -> Program:
@@ -50,12 +51,12 @@ def _allocate(kernel: Kernel, target: Target) -> Kernel:
         if stmt.var not in offsets:
             return None
         base = SharedBase(PointerType(Space.SHARED, UINT8, largest))
-        pointer = Offset(base, int32(offsets[stmt.var]), pointer_to(stmt.var).type)  # type: ignore[arg-type]
+        pointer = Offset(base, int32(offsets[stmt.var]), pointer_type(stmt.var))
         return Bind(pointer_to(stmt.var), pointer, location=stmt.location)
 
     def point(address: AddressOf) -> Expr | None:
-        inside = address.tensor in offsets
-        return pointer_to(address.tensor) if inside else None  # type: ignore[arg-type]
+        tensor = address.tensor
+        return pointer_to(tensor) if isinstance(tensor, Var) and tensor in offsets else None
 
     body = rewrite(kernel.body, ((Allocate, place), (AddressOf, point)))
     return replace(kernel, body=body, shared_bytes=end)
@@ -69,8 +70,13 @@ def alignment_of(buffer: Var) -> int:
 
 def pointer_to(buffer: Var) -> Var:
     """Give the pointer that takes a buffer's place under its name."""
+    return Var(buffer.name, pointer_type(buffer))
+
+
+def pointer_type(buffer: Var) -> PointerType:
+    """Give the type of the pointer that takes a buffer's place."""
     kind = tensor_type(buffer)
-    return Var(buffer.name, PointerType(kind.space, kind.dtype, alignment_of(buffer)))
+    return PointerType(kind.space, kind.dtype, alignment_of(buffer))
 
 
 def _is_shared(stmt: object) -> bool:

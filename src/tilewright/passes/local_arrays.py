@@ -26,9 +26,10 @@ from tilewright.ir.expressions import (
     constant,
     int32,
 )
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Block, Store
 from tilewright.ir.types import ScalarType, TensorType
-from tilewright.passes.places import locate, root_of, storage_bytes, tensor_type
+from tilewright.passes.places import locate, root_of, storage_bytes
 
 _WIDEST = 8
 

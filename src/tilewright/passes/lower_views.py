@@ -16,12 +16,14 @@ from dataclasses import replace
 from math import gcd
 from typing import Any
 
-from tilewright.base.dtypes import INT32, INT64
+from tilewright.base.dtypes import INT32, INT64, UINT32
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
     AddressOf,
+    Bitcast,
+    Declared,
     Expr,
     Load,
     Offset,
@@ -35,8 +37,10 @@ from tilewright.ir.expressions import (
 )
 from tilewright.ir.operands import paired_operands
 from tilewright.ir.rewrite import keep_location, map_children, rewrite
+from tilewright.ir.shapes import static_shape
 from tilewright.ir.statements import (
     Allocate,
+    Bind,
     Block,
     Declare,
     Instruct,
@@ -47,12 +51,20 @@ from tilewright.ir.statements import (
     Write,
 )
 from tilewright.ir.types import PointerType, ScalarType, TensorType
-from tilewright.ir.visit import variables
+from tilewright.ir.visit import variables, walk_statements
 from tilewright.isa.declaration import Operand, accepts
+from tilewright.isa.tensor_memory import CELL, LANE_SHIFT
+from tilewright.layout import TLane
 from tilewright.passes.allocate_shared import alignment_of, pointer_to
 from tilewright.passes.analysis.ranges import Ranges, analyse_ranges
 from tilewright.passes.local_arrays import Element, array_of, element_of
-from tilewright.passes.places import locate, root_of, static_shape, storage_bytes, tensor_type
+from tilewright.passes.places import (
+    laid_out_by,
+    locate,
+    root_of,
+    storage_bytes,
+    tensor_type,
+)
 from tilewright.passes.wide_views import require_whole_elements
 
 # Byte offsets in a tensor of that many bytes fit in an int32.
@@ -82,6 +94,11 @@ class _Lowering:
         self.ranges: Ranges = analyse_ranges(kernel)
         self.names = {each.name for each in variables(kernel)}
         self.rules = ((Load, self.load), (AddressOf, self.address_of))
+        self.declared = {
+            stmt.var.name
+            for stmt in walk_statements(kernel.body)
+            if isinstance(stmt, Bind) and isinstance(stmt.value, Declared)
+        }
 
     # ---- statements
 
@@ -98,6 +115,8 @@ class _Lowering:
                 lowered = self.store(map_children(node, self.node))
             case Instruct():
                 lowered = self.instruct(node)
+            case Bind(value=Declared() as declared):
+                lowered = _declaration(node.var, self.node(declared.pointer))
             case Allocate() if tensor_type(node.var).space is Space.LOCAL:
                 lowered = replace(node, var=array_of(node.var))
             case _:
@@ -118,7 +137,7 @@ class _Lowering:
         after: list[Stmt] = []
         for declared, operand in paired_operands(stmt.form, stmt.operands):
             if declared.role == "in" or not isinstance(operand, Load):
-                operands.append(self.node(operand))
+                operands.append(_number(self.node(operand)))
                 continue
             place = map_children(operand, self.node)
             direct = self.direct_place(place, declared, stmt.location)
@@ -163,7 +182,7 @@ class _Lowering:
 
     def address_of(self, address: AddressOf) -> Expr | None:
         """Lower an address to a pointer and an offset."""
-        if address == _base(root_of(address.tensor)):
+        if address == self.base(root_of(address.tensor)):
             return None
         return self.pointer(address.tensor, address.indices, address.type, address.location)
 
@@ -177,6 +196,14 @@ class _Lowering:
     ) -> Expr:
         """Point at an element for a plain access, which relies on its natural alignment."""
         kind = tensor_type(view)
+        if kind.space is Space.TMEM:
+            raise FrontendError(
+                f"elements of {root_of(view).name} lie in Tensor Memory, which is not indexed",
+                code="bad-index",
+                location=location,
+                expected="tile operations that load from Tensor Memory, or store to it",
+                hint="load a tile into registers with T.cuda.tile.apply, and index those",
+            )
         pointed = PointerType(kind.space, kind.dtype, kind.dtype.bytes)
         pointer = self.pointer(view, indices, pointed, location)
         if not isinstance(pointer, Offset):
@@ -190,6 +217,8 @@ class _Lowering:
     ) -> Expr:
         """Point at an element, by a pointer of the type given."""
         root, kind = root_of(view), tensor_type(view)
+        if kind.space is Space.TMEM:
+            return Bitcast(self.cell(view, indices, location), pointed, location=location)
         if kind.space not in (Space.GLOBAL, Space.SHARED):
             raise FrontendError(
                 f"{root.name} in {kind.space.value} memory has no address",
@@ -208,20 +237,60 @@ class _Lowering:
         offset: Expr = constant(0, index)
         for value, scale in place.terms:
             offset = offset + as_expr(value, index) * scale
-        base = _base(root)
+        base = self.base(root)
         if as_constant(offset) == 0 and base.type == pointed:
             return base
         return Offset(base, offset, pointed, location=location)
 
+    def base(self, root: Var) -> Expr:
+        """Point at the start of a buffer."""
+        pointer = pointer_to(root)
+        if tensor_type(root).space is not Space.SHARED or root.name in self.declared:
+            return pointer
+        zeros = (int32(0),) * len(tensor_type(root).shape)
+        assert isinstance(pointer.type, PointerType)
+        return AddressOf(root, zeros, pointer.type)
 
-def _base(root: Var) -> Expr:
-    """Point at the start of a buffer."""
-    pointer = pointer_to(root)
-    if tensor_type(root).space is not Space.SHARED:
-        return pointer
-    zeros = (int32(0),) * len(tensor_type(root).shape)
+    def cell(self, view: Expr, indices: Sequence[Expr], location: Location | None) -> Expr:
+        """Give the address in Tensor Memory of the cell in which an element begins, uint32."""
+        require_whole_elements(view, self.ranges, location)
+        place = locate(view, indices)
+        offset: Expr = int32(0)
+        for value, scale in place.terms:
+            offset = offset + as_expr(value) * scale
+        if place.axes.keys() - {TLane.name} or self.ranges.divisor(offset) % CELL:
+            raise FrontendError(
+                f"this element of {place.root.name} has no address in Tensor Memory",
+                code="bad-view",
+                location=location,
+                expected="a layout over lanes and columns, and the start of a 32-bit column",
+                found=str(laid_out_by(view).layout),
+            )
+        lane = as_expr(place.axes.get(TLane.name, 0))
+        moved = lane * (1 << LANE_SHIFT) + offset // CELL
+        return Var(place.root.name, ScalarType(UINT32)) + cast(moved, UINT32)
+
+
+def _number(operand: Expr) -> Expr:
+    """Take an address in Tensor Memory as the number that it is."""
+    match operand:
+        case Bitcast(operand=number, type=PointerType(space=Space.TMEM)):
+            return number
+        case _:
+            return operand
+
+
+def _declaration(var: Var, source: Expr) -> Bind:
+    """Bind the pointer, or in Tensor Memory the number, at which storage is declared."""
+    pointer = pointer_to(var)
     assert isinstance(pointer.type, PointerType)
-    return AddressOf(root, zeros, pointer.type)
+    if pointer.type.space is Space.TMEM:
+        number = ScalarType(UINT32)
+        value = _number(source)
+        value = value if value.type == number else Bitcast(value, number)
+        return Bind(Var(var.name, number), value)
+    same = source.type == pointer.type
+    return Bind(pointer, source if same else Offset(source, int32(0), pointer.type))
 
 
 def _is_wide(kind: TensorType) -> bool:

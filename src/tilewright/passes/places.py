@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from tilewright.base.errors import CompilerBug, FrontendError
+from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
     Expr,
     Permute,
@@ -24,8 +25,9 @@ from tilewright.ir.expressions import (
     Var,
     as_constant,
 )
+from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.types import TensorType
-from tilewright.layout import default_layout
+from tilewright.layout import TCol, default_layout, m
 from tilewright.layout.split import flatten, split_digits
 
 Valued = Callable[[Expr], Any]
@@ -35,24 +37,13 @@ Valued = Callable[[Expr], Any]
 class Place:
     """The place of an element: `sum(value * bytes)` bytes into the storage that `root` names.
 
-    `axes` are the values along the other axes of the layout, such as lanes.
+    `axes` are the values along the other axes of the layout, such as lanes. In Tensor Memory
+    bytes are counted along the columns, of which each has four, and `TLane` is an axis.
     """
 
     root: Var
     terms: tuple[tuple[Any, int], ...]
     axes: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
-def tensor_type(view: Expr) -> TensorType:
-    """Give the type of an expression that is a tensor."""
-    assert isinstance(view.type, TensorType), view
-    return view.type
-
-
-def static_shape(shape: Sequence[Expr]) -> tuple[int, ...] | None:
-    """Give the extents of a shape, or `None` if one of them is not constant."""
-    extents = [as_constant(extent) for extent in shape]
-    return tuple(map(int, extents)) if all(isinstance(e, int) for e in extents) else None  # type: ignore[arg-type]
 
 
 def chain(view: Expr) -> Iterator[Expr]:
@@ -103,6 +94,9 @@ def locate(view: Expr, coordinates: Sequence[Any], value_of: Valued = lambda val
             rank = len(tensor_type(view.source).shape)
             origin = locate(view.source, (0,) * rank, value_of)
             axes, address = _apply(kind, coordinates, value_of)
+            if kind.space is Space.TMEM:
+                for name, value in origin.axes.items():
+                    axes[name] = _sum(value, axes.get(name, 0))
             return Place(origin.root, (*origin.terms, (address, kind.dtype.bytes)), axes)
         case Reshape():
             inner = _resplit(coordinates, view.type.shape, tensor_type(view.source).shape, value_of)
@@ -131,7 +125,7 @@ def _apply(
         assert extents is not None
         layout = default_layout(extents)
     axes = layout.apply(*coordinates, shape=extents)
-    return axes, axes.pop("m", 0)
+    return axes, axes.pop(TCol.name if kind.space is Space.TMEM else m.name, 0)
 
 
 def _inside(view: Subview, coordinates: Sequence[Any], value_of: Valued) -> list[Any]:

@@ -187,7 +187,10 @@ class _Simplifier:
             return self._remainder(node)
         if node.op in ("min", "max"):
             return self._extreme(node)
-        return self._comparison(node) if node.op in COMPARISONS else node
+        if node.op in COMPARISONS:
+            return self._comparison(node)
+        # A side may have become a constant with which there is nothing left to do.
+        return binary(node.op, node.left, node.right)
 
     def _logical(self, node: Binary) -> Expr:
         neutral = node.op == "logical_and"

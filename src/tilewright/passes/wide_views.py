@@ -15,9 +15,10 @@ import numpy as np
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.ir.expressions import Expr, Reinterpret, SpecialRegister, as_constant
+from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.passes.analysis.ranges import Ranges
 from tilewright.passes.analysis.separation import Inseparable, Separated
-from tilewright.passes.places import chain, locate, root_of, static_shape, tensor_type
+from tilewright.passes.places import chain, locate, root_of
 
 
 def require_whole_elements(view: Expr, ranges: Ranges, location: Location | None) -> None:

@@ -300,7 +300,7 @@ class _Binding:
                 param,
                 "argument-shape",
                 "does not lie in memory as its parameter's layout says",
-                f"the layout {kind.layout}",  # type: ignore[union-attr]
+                f"the layout {kind.layout if isinstance(kind, TensorType) else None}",
                 f"strides of {raw.strides} bytes",
             )
         copied = strided or (raw.size > 0 and address_of(raw) % align != 0)

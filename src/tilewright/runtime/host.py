@@ -21,6 +21,7 @@ from tilewright.base.formats import formatted
 from tilewright.base.locations import Location
 from tilewright.base.targets import Target
 from tilewright.ir.expressions import (
+    FOLDED,
     Binary,
     Cast,
     Constant,
@@ -64,25 +65,12 @@ CLUSTER_SINCE = 90
 # ---------------------------------------------------------------------------- expressions
 
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
+    **FOLDED,
     "div": lambda a, b: a / b,
     "floordiv": lambda a, b: a // b,
     "mod": operator.mod,
     "truncdiv": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
     "truncmod": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
-    "min": min,
-    "max": max,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
 }
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": operator.neg,

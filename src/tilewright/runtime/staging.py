@@ -111,6 +111,6 @@ def _moved(array: Array, block: _Block) -> Array:
     if raw.size == 0:
         return replace(array, raw=np.empty(raw.shape, raw.dtype), device="cpu")
     offset = address_of(raw) - block.start
-    view = np.ndarray(raw.shape, raw.dtype, block.copy, offset, raw.strides)  # type: ignore[arg-type]
+    view = np.ndarray(raw.shape, raw.dtype, block.copy, offset, raw.strides)
     view.flags.writeable = bool(raw.flags.writeable)
     return replace(array, raw=view, device="cpu")

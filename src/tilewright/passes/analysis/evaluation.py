@@ -27,6 +27,7 @@ from tilewright.ir.expressions import (
     Var,
 )
 
+_LIMIT = 1 << 63
 Values = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -44,11 +45,13 @@ def evaluate(value: Expr, environment: Environment) -> Any | None:
     """Evaluate an integer expression; `None` where something in it is unknown.
 
     The result is an integer or an array that broadcasts with those of the environment.
-    Arithmetic is exact, not wrapped: an index that overflows its type is none.
+    Arithmetic is exact, not wrapped: an index that overflows its type is none. A number that
+    NumPy's int64 cannot hold is unknown.
     """
     match value:
         case Constant():
-            return None if isinstance(value.value, float) else int(value.value)
+            known = None if isinstance(value.value, float) else int(value.value)
+            return known if known is not None and abs(known) < _LIMIT else None
         case Var():
             if value in environment.variables:
                 return environment.variables[value]

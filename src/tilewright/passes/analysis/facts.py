@@ -165,6 +165,9 @@ def _and(a: Fact, b: Fact) -> Fact | None:
     mask = known_value(b)
     if mask is not None and mask >= 0 and mask & (mask + 1) == 0:
         return _mod(a, exactly(mask + 1))
+    if mask is not None and 0 <= mask < (known := a.modulus & -a.modulus):
+        # All bits that are asked for are below those that are not known.
+        return exactly(a.residue % known & mask)
     highs = [each.high for each in (a, b) if each.low >= 0]
     if not highs:
         return None

@@ -209,13 +209,13 @@ def leaves_early(block: Block) -> bool:
 
 def analyse_uniformity(kernel: Kernel) -> Uniformity:
     """Find the variables of a lowered kernel that may differ between active lanes of a warp."""
-    x, y, z = (as_constant(each) for each in kernel.launch.block)
-    block = tuple(None if each is None else int(each) for each in (x, y, z))
+    values = (as_constant(each) for each in kernel.launch.block)
+    x, y, z = (None if value is None else int(value) for value in values)
     bindings = {s.var.name: s.value for s in walk_statements(kernel.body) if isinstance(s, Bind)}
     ranges = analyse_ranges(kernel)
     found: frozenset[str] = frozenset()
     while True:
-        known = Uniformity(found, block, ranges, bindings)  # type: ignore[arg-type]
+        known = Uniformity(found, (x, y, z), ranges, bindings)
         visitor = _Visitor(known)
         visitor.block(kernel.body, 0)
         if visitor.divergent <= found:

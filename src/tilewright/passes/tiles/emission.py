@@ -11,14 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.spaces import Space
-from tilewright.ir.expressions import Expr, Load, Relayout, as_expr, int32
+from tilewright.ir.expressions import Expr, Load, Relayout, as_expr, constant, int32
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Apply, Block, Instruct
 from tilewright.ir.types import ScalarType, TensorType
 from tilewright.isa.declaration import Operand, TileContract, accepts
+from tilewright.isa.tensor_core import is_product
 from tilewright.layout import default_layout
-from tilewright.passes.places import locate, root_of, storage_bytes, tensor_type
+from tilewright.passes.places import locate, root_of, storage_bytes
+from tilewright.passes.tiles.cells import HALVES_APART, check_block, halves_apart
 from tilewright.passes.tiles.groups import Group, group_of
 from tilewright.passes.tiles.memory import address_at, check_memory
+from tilewright.passes.tiles.products import emit_product
 from tilewright.passes.tiles.registers import Coordinates, register_coordinates
 from tilewright.passes.tiles.scene import Scene
 from tilewright.passes.tiles.shapes import Operands, Tile, read_operands, refuse
@@ -37,6 +41,7 @@ class _Operation:
     operands: Operands
     registers: dict[str, Coordinates]
     parameters: dict[str, Any]
+    distance: int = 0
 
     def values(self, operand: Operand, step: dict[str, int]) -> list[Expr]:
         """Give the IR operands of one declared operand at a repetition; none if it is absent."""
@@ -47,6 +52,8 @@ class _Operation:
             tile = self.operands.tiles[name]
             at = tuple(step[axis] for axis in tile.repeats)
             return [register_at(tile, each) for each in self.registers[name][at]]
+        if operand.kind == "immediate" and name in self.operands.tiles:
+            return [constant(self.distance, operand.dtype)]
         if name in self.operands.tiles:
             return [address_at(self.contract, self.operands.tiles[name], self.group, step)]
         return self._parameter(operand)
@@ -75,6 +82,8 @@ def emit(apply: Apply, scene: Scene) -> Block:
 
     Raises `TileContractError` with the code of the rule that is broken.
     """
+    if is_product(apply.form):
+        return emit_product(apply, scene)
     operation = _proven(apply, scene)
     predicate = operation.parameters.get("pred")
     preserve = bool(operation.parameters.get("preserve_dst", False))
@@ -136,17 +145,22 @@ def _proven(apply: Apply, scene: Scene) -> _Operation:
     registers: dict[str, Coordinates] = {}
     for name, tile in operands.tiles.items():
         require_whole_elements(tile.view, scene.ranges, apply.location)
-        if roles[name].kind == "address":
+        if Space.TMEM in tile.operand.spaces:
+            check_block(apply, tile, group, scene)
+        elif roles[name].kind == "address":
             check_memory(apply, tile, scene)
         else:
             written = roles[name].role != "in"
             registers[name] = register_coordinates(apply, tile, group, scene, written)
-    return _Operation(apply, contract, group, operands, registers, parameters)
+    distance = halves_apart(apply, [*operands.tiles.values()], scene)
+    return _Operation(apply, contract, group, operands, registers, parameters, distance)
 
 
 def _parameters(apply: Apply, contract: TileContract) -> dict[str, Any]:
     tiles = {each.operand for each in contract.operands}
     known = {each.name for each in apply.form.operands} - tiles
+    if sum(Space.TMEM in each.spaces for each in contract.operands) > 1:
+        known.add(HALVES_APART)
     for name, _ in apply.parameters:
         if name not in known and name not in _MODIFIERS:
             raise refuse(

@@ -26,14 +26,15 @@ class Image:
     """Where the elements of a tile lie, for every combination of its unknown starts.
 
     Arrays have one axis for the combinations, then those of the tile. `bytes` is relative to
-    an unknown start that is a multiple of `divisor` (0: there is no such start). `axes` has
-    the values along thread axes; those in `unknown` could not be told.
+    the unknown `start`, a multiple of `divisor` (0 and `None`: there is none). `axes` has the
+    values along thread axes, or lanes of Tensor Memory; those in `unknown` could not be told.
     """
 
     bytes: Values
     divisor: int
     axes: dict[str, Values]
     unknown: tuple[str, ...]
+    start: Expr | None = None
 
 
 def image_of(tile: Tile, scene: Scene) -> Image | None:
@@ -73,6 +74,7 @@ def _image(tile: Tile, values: Valued, combinations: int) -> Image:
         0 if start is None else start.divisor,
         {name: array for name, (_, array) in split.items()},
         tuple(name for name, (unknown, _) in split.items() if unknown is not None),
+        None if start is None else start.start,
     )
 
 

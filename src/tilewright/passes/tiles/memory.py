@@ -11,10 +11,11 @@ import numpy as np
 
 from tilewright.base.errors import TileContractError
 from tilewright.ir.expressions import AddressOf, Expr, SpecialRegister, as_expr
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Apply
 from tilewright.ir.types import PointerType
 from tilewright.isa.declaration import TileContract
-from tilewright.passes.places import root_of, tensor_type
+from tilewright.passes.places import root_of
 from tilewright.passes.tiles.groups import Group
 from tilewright.passes.tiles.images import Image, image_of
 from tilewright.passes.tiles.scene import Scene

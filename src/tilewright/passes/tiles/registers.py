@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import TileContractError
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Apply
 from tilewright.passes.analysis.evaluation import Values
 from tilewright.passes.analysis.threads import WARP, WARPS_PER_WARPGROUP
-from tilewright.passes.places import laid_out_by, tensor_type
+from tilewright.passes.places import laid_out_by
 from tilewright.passes.tiles.groups import Group
 from tilewright.passes.tiles.images import Image, image_of
 from tilewright.passes.tiles.scene import Scene

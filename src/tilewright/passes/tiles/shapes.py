@@ -13,10 +13,11 @@ from math import prod
 from tilewright.base.errors import TileContractError
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Expr
+from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.statements import Apply
 from tilewright.ir.types import TensorType
 from tilewright.isa.declaration import TileContract, TileOperand
-from tilewright.passes.places import laid_out_by, root_of, static_shape, tensor_type
+from tilewright.passes.places import laid_out_by, root_of
 from tilewright.passes.tiles.groups import Group
 
 SHARED_AXES = "*"
@@ -177,11 +178,23 @@ def _spell_spaces(spaces: Sequence[Space]) -> str:
 
 
 def refuse(
-    apply: Apply, code: str, message: str, expected: str, found: str, hint: str | None = None
+    apply: Apply,
+    code: str,
+    message: str,
+    expected: str,
+    found: str,
+    hint: str | None = None,
+    notes: tuple[str, ...] = (),
 ) -> TileContractError:
     """Build the refusal of a tile operation, at its place; the caller raises it."""
     return TileContractError(
-        message, code=code, location=apply.location, expected=expected, found=found, hint=hint
+        message,
+        code=code,
+        location=apply.location,
+        expected=expected,
+        found=found,
+        hint=hint,
+        notes=notes,
     )
 
 
