@@ -31,6 +31,9 @@ class Module(Sites):
     declarations: dict[str, str] = field(default_factory=dict[str, str])
     agents: list[tuple[str, tuple[DType, ...]]] = field(default_factory=list[Any])
     block: tuple[int, int, int] | None = None
+    _agent_numbers: dict[tuple[Form, tuple[DType, ...]], int] = field(
+        default_factory=dict[Any, int]
+    )
     numerics: str = "fast"
 
     def machine(self, name: str, site: str = "0") -> NativeMachine:
@@ -39,10 +42,13 @@ class Module(Sites):
 
     def agent(self, form: Form, dtypes: tuple[DType, ...]) -> int:
         """Number the agent that carries out a form later, emitting it at its first use."""
-        name = "land_" + "".join(c if c.isalnum() else "_" for c in form.text)
-        entry = (name, dtypes)
-        if entry not in self.agents:
-            self.agents.append(entry)
+        key = (form, dtypes)
+        if key not in self._agent_numbers:
+            # Forms that differ in their operands only have one text.
+            stem = "".join(c if c.isalnum() else "_" for c in form.text)
+            name = f"land_{stem}_{len(self.agents)}"
+            self._agent_numbers[key] = len(self.agents)
+            self.agents.append((name, dtypes))
             f = self.machine(name, "%site")
             words = [f.lanes(UINT64, f"%p{index}", 0) for index in range(len(dtypes))]
             assert form.declaration.lands is not None
@@ -51,7 +57,7 @@ class Module(Sites):
             f.function.emit("ret void")
             listed = "".join(f", i64 %p{index}" for index in range(len(dtypes)))
             f.function.finish("void", f"ptr %ctx, i32 %site{listed}", "noinline")
-        return self.agents.index(entry)
+        return self._agent_numbers[key]
 
     def declare(self, name: str, declaration: str) -> str:
         """Declare an external function or an intrinsic once."""
