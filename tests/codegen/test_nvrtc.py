@@ -44,6 +44,12 @@ def test_cubin_and_ptx() -> None:
     assert ".target sm_80" in ptx and ".entry twice" in ptx
 
 
+def test_shared_byte_strings_of_the_interpreter_stay_as_they_are() -> None:
+    # NVRTC writes into byte strings in place, and Python shares those of one byte.
+    compile_cubin(SOURCE, target("sm_90a"), "twice")
+    assert [bytes([value])[0] for value in range(256)] == list(range(256))
+
+
 def test_usage() -> None:
     assert read_usage(LOG) == {"k": KernelUsage(40, 16, 4, 8, 1024, 2)}
     usage = build(SOURCE, target("sm_100a"), "twice").usage["twice"]

@@ -79,7 +79,7 @@ def assemble(body: list[str], capability: int | str) -> str:
     options = [f"--gpu-architecture=sm_{capability}".encode(), b"-default-device"]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
+    log = bytes(size)
     nvrtc.nvrtcGetProgramLog(program, log)
     nvrtc.nvrtcDestroyProgram(program)
     return log.decode().rstrip("\0\n") or f"status {status}" if int(status) else ""

@@ -43,6 +43,8 @@ CASES = [
     (binary("min", lane, 64), "lane"),
     (binary("lt", warp * 32 + lane, warp * 32 + 4), "lane < 4"),
     (binary("lt", lane, 32), "True"),
+    # The difference of the factors is no int32.
+    (binary("lt", lane % 2 * -(1 << 31), lane % 2), "lane % 2 * -2147483648 < lane % 2"),
     (select(binary("lt", lane, 40), lane, small), "lane"),
     (select(binary("lt", lane, 8), lane % 8, small), "T.select(lane < 8, lane, small)"),
     (unary("not", binary("lt", lane, 8)), "lane >= 8"),

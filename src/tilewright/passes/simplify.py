@@ -215,12 +215,15 @@ class _Simplifier:
             return node
         if left.exact(self.ranges) is None or right.exact(self.ranges) is None:
             return node
-        gap = left.plus(right, -1)
-        positive = {term: by for term, by in gap.terms.items() if by > 0}
-        negative = {term: -by for term, by in gap.terms.items() if by < 0}
-        low, high = max(gap.constant, 0), max(-gap.constant, 0)
-        sides = (linear(positive, low, gap.dtype), linear(negative, high, gap.dtype))
-        if any(each.exact(self.ranges) is None for each in sides):
+        terms = dict.fromkeys((*left.terms, *right.terms))
+        gaps = {term: left.terms.get(term, 0) - right.terms.get(term, 0) for term in terms}
+        gap = left.constant - right.constant
+        wanted = (
+            Linear({term: by for term, by in gaps.items() if by > 0}, max(gap, 0), left.dtype),
+            Linear({term: -by for term, by in gaps.items() if by < 0}, max(-gap, 0), left.dtype),
+        )
+        sides = tuple(linear(each.terms, each.constant, each.dtype) for each in wanted)
+        if sides != wanted or any(each.exact(self.ranges) is None for each in sides):
             return node
         new = binary(node.op, sides[0].expression(), sides[1].expression())
         known = self._known(new)

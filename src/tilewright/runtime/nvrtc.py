@@ -137,7 +137,9 @@ def _checked(nvrtc: Any, result: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _bytes(nvrtc: Any, size_of: Any, read: Any, program: Any) -> bytes:
     (size,) = _checked(nvrtc, size_of(program))
-    data = b" " * size
+    # NVRTC writes in place. Python shares all byte strings of one byte, so that only one which
+    # already holds the terminator may be given for an empty text.
+    data = bytes(size)
     _checked(nvrtc, read(program, data))
     return data
 
