@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from lowered import require_nvrtc
 
 from tilewright.base.errors import CompilerBug, TargetError
 from tilewright.base.targets import target
+from tilewright.runtime import nvrtc
 from tilewright.runtime.nvrtc import (
     KernelUsage,
     build,
@@ -44,9 +47,16 @@ def test_cubin_and_ptx() -> None:
     assert ".target sm_80" in ptx and ".entry twice" in ptx
 
 
-def test_shared_byte_strings_of_the_interpreter_stay_as_they_are() -> None:
+def test_an_empty_text_does_not_overwrite_the_interpreters_byte_strings() -> None:
     # NVRTC writes into byte strings in place, and Python shares those of one byte.
-    compile_cubin(SOURCE, target("sm_90a"), "twice")
+    success = SimpleNamespace(name="NVRTC_SUCCESS")
+    fake = SimpleNamespace(nvrtcResult=SimpleNamespace(NVRTC_SUCCESS=success))
+
+    def read(program: object, data: bytes) -> tuple[object]:
+        ctypes.memmove(data, b"\0", 1)
+        return (success,)
+
+    assert nvrtc._text(fake, lambda program: (success, 1), read, None) == ""
     assert [bytes([value])[0] for value in range(256)] == list(range(256))
 
 
