@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from lowered import require_nvrtc
@@ -52,7 +53,7 @@ def test_an_empty_text_does_not_overwrite_the_interpreters_byte_strings() -> Non
     success = SimpleNamespace(name="NVRTC_SUCCESS")
     fake = SimpleNamespace(nvrtcResult=SimpleNamespace(NVRTC_SUCCESS=success))
 
-    def read(program: object, data: bytes) -> tuple[object]:
+    def read(program: object, data: Any) -> tuple[object]:
         ctypes.memmove(data, b"\0", 1)
         return (success,)
 
