@@ -154,6 +154,7 @@ CODES: dict[str, tuple[type[TilewrightError], str]] = {
     "launch-memory": (LaunchError, "A launch would take more memory than its limit allows."),
     "gpu-fault": (LaunchError, "The GPU refuses a launch, or reports that an earlier one failed."),
     "host-assertion": (LaunchError, "An assertion in the host's part of a program does not hold."),
+    "tensor-map-shape": (LaunchError, "A tensor map cannot be made of the values it is given."),
     "bad-option": (LaunchError, "An option of a call or of the command line is unknown or bad."),
     "name-taken": (LaunchError, "An import name cannot be substituted by this package."),
     # simulation
@@ -172,6 +173,7 @@ CODES: dict[str, tuple[type[TilewrightError], str]] = {
         SimulationError,
         "Tensor Memory is allocated, freed or accessed against its rules.",
     ),
+    "tensor-map": (SimulationError, "A tensor copy breaks a rule of its tensor map."),
     "trap": (SimulationError, "A kernel trapped, or an assertion in it failed."),
     "undefined-operation": (SimulationError, "An instruction's operands have no defined result."),
     # the project's own faults

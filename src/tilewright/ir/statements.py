@@ -236,6 +236,30 @@ class LaunchKernel(Stmt):
 
 
 @dataclass(frozen=True)
+class EncodeTensorMap(Stmt):
+    """Make a tensor map on the host, once; `var` has a `TensorMapType`.
+
+    Kernels take it as a parameter of that variable's name; `AddressOf(var, ())` is its generic
+    address there. Axes are listed innermost first: `extents` and `strides` (bytes, of all axes
+    but the innermost) are int64 expressions, `box` and `steps` (element strides) int32 ones.
+    `format` is one of `isa.tensor_map.FORMATS`; the rest are the driver's numbers.
+    """
+
+    var: Var
+    pointer: Expr
+    extents: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    box: tuple[Expr, ...]
+    steps: tuple[Expr, ...]
+    format: str
+    interleave: int = 0
+    swizzle: int = 0
+    l2_promotion: int = 0
+    oob_fill: int = 0
+    location: Location | None = _where()
+
+
+@dataclass(frozen=True)
 class Program:
     """Host statements and the kernels that they launch. Parameters are the host function's."""
 

@@ -148,6 +148,8 @@ class Time:
     operations of the agent "tensor" land in the order in which they were issued. Those of the
     groups "tmem_load" and "tmem_store" belong to their warp: their registers are read or
     written later; a synchronous instruction that `completes` such a group waits for them.
+    Those of "bulk_group" and "cp_async_group" belong to the thread that issued them, which
+    commits them to groups and waits for the groups (`Machine.commit_group`).
     """
 
     agent: str = ""
@@ -250,6 +252,7 @@ class Declaration:
     time: Callable[[Form], Time]
     wait: Wait | None
     lands: Callable[..., Any] | None
+    reads: Callable[..., Any] | None
     tile: Callable[[Form], TileContract | None] | None
     asm: str | None
     exact: bool
@@ -363,6 +366,7 @@ def declare(
     time: Time | Callable[[Form], Time] = Time(),
     wait: Wait | None = None,
     lands: Callable[..., Any] | None = None,
+    reads: Callable[..., Any] | None = None,
     tile: Callable[[Form], TileContract | None] | None = None,
     asm: str | None = None,
     exact: bool = True,
@@ -376,7 +380,9 @@ def declare(
     *operands)` is the meaning: it is given the input operands ("in" and "inout", register
     groups flattened, an optional operand that was left out as nothing), each as
     `Operand.dtype`, and returns the output registers in order, as a sequence, or `None` if there
-    are none; `lands(machine, form, *operands)` is what the agent does later. `asm` overrides the
+    are none; `lands(machine, form, *operands)` is what the agent does later. An operation whose
+    sources may be free before its results exist has `reads(machine, form, *operands)`: the
+    address and the size of the run of shared memory that it reads. `asm` overrides the
     operand list, as in `"{d}, [{map}, {coords}], [{mbar}]"`.
     `exact` says that the meaning is confirmed; `volatile` is false for pure register work.
     """
@@ -402,6 +408,7 @@ def declare(
         _constant(time),
         wait,
         lands,
+        reads,
         tile,
         asm,
         exact,

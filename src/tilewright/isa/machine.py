@@ -130,6 +130,30 @@ class SharedTile:
     transposed: Lanes
 
 
+@dataclass(frozen=True)
+class Box:
+    """A box of a tensor in global memory and its image in shared memory (all uniform).
+
+    Axes are listed innermost first. The tensor's first element lies at `address` (uint64), its
+    axes have `extents` elements (uint64), `strides` bytes apart (uint64; the innermost is the size
+    of an element). The box begins at `origin` (int32; it may lie outside) and has `sizes` elements
+    (uint64), `steps` apart on all axes but the innermost. In shared memory its rows lie one after
+    another, `pitch` bytes apart, from `shared` (uint32) on; of the number of a 16-byte chunk in
+    its 128-byte row the bits `swizzle` are XORed with those of the number of the row (0, 1, 3 or
+    7), both of the address itself. CUDA C++ Programming Guide, "Tensor Memory Access Swizzle".
+    """
+
+    address: Lanes
+    extents: tuple[Lanes, ...]
+    strides: tuple[Lanes, ...]
+    origin: tuple[Lanes, ...]
+    sizes: tuple[Lanes, ...]
+    steps: tuple[Lanes, ...]
+    shared: Lanes
+    pitch: Lanes
+    swizzle: Lanes
+
+
 class Machine(Protocol):
     """What an instruction may do.
 
@@ -274,6 +298,22 @@ class Machine(Protocol):
         """Copy a run of bytes between memories; all operands are uniform."""
         ...
 
+    def load_box(self, box: Box, fill: Lanes, rounds: Lanes) -> None:
+        """Copy a box to shared memory, for an agent.
+
+        Where the tensor has no element, bytes are those of `fill` (uint16), over and over. If
+        `rounds` is 1, float32 elements are rounded to tf32 (nearest, NaN to 0x7fffe000).
+        """
+        ...
+
+    def store_box(self, box: Box) -> None:
+        """Copy a box from shared memory to where the tensor has elements, for an agent.
+
+        On the innermost axis whole chunks of 16 bytes are written, also where the tensor ends
+        within one.
+        """
+        ...
+
     # ---- block primitives
 
     def product(
@@ -351,11 +391,35 @@ class Machine(Protocol):
         """Write a field of a named barrier; uniform."""
         ...
 
-    def issue(self, form: Form, operands: Sequence[Lanes], barrier: Lanes | None = None) -> None:
+    def issue(
+        self,
+        form: Form,
+        operands: Sequence[Lanes],
+        barrier: Lanes | None = None,
+        lane: Lanes | None = None,
+    ) -> None:
         """Hand an asynchronous operation to the form's agent.
 
         Operands are scalars, as given to the declaration's `lands` when it lands; `barrier`
-        is the shared address of the mbarrier that its completion is seen through.
+        is the shared address of the mbarrier that its completion is seen through, `lane` the
+        lane whose groups it belongs to.
+
+        If the declaration has `reads`, it lands in two steps: first what it reads is taken, and
+        only later does it write.
+        """
+        ...
+
+    def commit_group(self, group: str) -> None:
+        """Make a group of what each active lane has issued since its last group.
+
+        `group` is "bulk_group" or "cp_async_group" (`Time.completes`).
+        """
+        ...
+
+    def groups_done(self, group: str, keep: Lanes, *, read: bool = False) -> Lanes:
+        """Tell whether all but the last `keep` groups of every active lane have landed.
+
+        With `read` it is enough that they have read their sources. Uniform.
         """
         ...
 
