@@ -83,6 +83,21 @@ def test_a_misaligned_vector_access():
 
 
 @T.function
+def low_address(Out: T.Tensor((1,), "uint32"), address: T.uint64):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
+    v = T.alloc_local((1,), "uint32", layout="default")
+    T.ptx.ld.global_.b32(v[0], address)
+    Out[0] = v[0]
+
+
+@pytest.mark.parametrize("address", [1024, 4096, 1 << 40])
+def test_the_space_of_a_fault_is_that_of_the_access(address):
+    with pytest.raises(tilewright.MemoryFault) as caught:
+        run(low_address, np.zeros(1, np.uint32), address)
+    assert f"global address {address:#x}" in str(caught.value)
+
+
+@T.function
 def local_index(Out: T.Tensor((32,), "int32"), at: T.int32):
     T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
     a = T.alloc_local((4,), "int32", layout="default")
@@ -193,7 +208,7 @@ def test_an_interrupt_ends_a_launch():
     script = (
         "import _thread, threading, numpy as np, tilewright\n"
         "from test_faults import endless\n"
-        "executable = tilewright.compile(endless, target='sm_80')\n"
+        "executable = tilewright.compile(endless, target='sm_80', step_limit=1 << 50)\n"
         "threading.Timer(0.5, _thread.interrupt_main).start()\n"
         "try:\n    executable(np.zeros(1, np.int32))\n"
         "except KeyboardInterrupt:\n    print('interrupted')\n"

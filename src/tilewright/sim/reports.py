@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.base.errors import CODES, DeadlockError, TilewrightError
 from tilewright.base.locations import Location
+from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Offset, SharedBase, as_constant
 from tilewright.ir.statements import Bind
 from tilewright.ir.types import PointerType
@@ -34,24 +35,24 @@ def fault(
     simulated: CompiledKernel, cta: Any, grid: Grid, regions: Sequence[Region]
 ) -> TilewrightError:
     """Make the error for the fault that a CTA recorded."""
-    code, message = simulated.sites.messages[int(cta.get("error")) - 1]
+    message = simulated.sites.messages[int(cta.get("error")) - 1]
     site = simulated.sites.sites[int(cta.get("error_site"))]
-    kind, _ = CODES[code]
+    kind, _ = CODES[message.code]
     lane, warp, address = (cta.get(f"error_{each}") for each in ("lane", "warp", "address"))
     thread = _thread(warp * 32 + lane, simulated)
     notes = [f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}, {thread}", site.text]
-    if address:
-        notes.append(_where(address, simulated, regions))
-    return kind(message, code=code, location=site.location, notes=tuple(notes))
+    if message.space is not None:
+        notes.append(_where(message.space, address, simulated, regions))
+    return kind(message.text, code=message.code, location=site.location, notes=tuple(notes))
 
 
 def _thread(linear: int, simulated: CompiledKernel) -> str:
     return f"thread {linear} (warp {linear // 32}, lane {linear % 32})"
 
 
-def _where(address: int, simulated: CompiledKernel, regions: Sequence[Region]) -> str:
+def _where(space: Space, address: int, simulated: CompiledKernel, regions: Sequence[Region]) -> str:
     shared_end = context.SHARED_START + simulated.kernel.shared_bytes
-    if address < 1 << 32:
+    if space is not Space.GLOBAL:
         return (
             f"shared address {address}; the kernel's shared memory is "
             f"[{context.SHARED_START}, {shared_end})"

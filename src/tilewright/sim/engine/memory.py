@@ -134,7 +134,7 @@ def run_pointer(m: NativeMachine, space: Space, address: Lanes, size: Lanes, *, 
     if space in (Space.SHARED, Space.SHARED_CLUSTER):
         offset = wide - context.SHARED_START
         outside = (offset + size > m.field("shared_size")) | (wide < context.SHARED_START)
-        _scalar_fault(m, outside, "out-of-bounds", _OUTSIDE[Space.SHARED], wide)
+        _scalar_fault(m, outside, "out-of-bounds", Space.SHARED, wide)
         inside = m.select(outside, m.constant(0, UINT64), offset)
         return m.op(f"getelementptr i8, ptr {m.pointer('shared')}, i64 {inside.value}")
     if space != Space.GLOBAL:
@@ -160,10 +160,16 @@ def _mask(m: NativeMachine, lanes: int) -> str:
     return str((active & ((1 << lanes) - 1) if lanes < WARP else active).value)
 
 
-def _scalar_fault(m: NativeMachine, bad: Lanes, code: str, text: str, address: Lanes) -> None:
+def _text(code: str, space: Space, size: int) -> str:
+    return _MISALIGNED.format(size=size) if code == "misaligned" else _OUTSIDE[space]
+
+
+def _scalar_fault(
+    m: NativeMachine, bad: Lanes, code: str, space: Space, address: Lanes, size: int = 0
+) -> None:
     with m.function.when(str(bad.value)):
         lane = m.lanes(UINT32, "0" if m.mask is None else str(m.lowest(m.active()).value), 0)
-        m.fault(code, text, lane, address)
+        m.fault(code, _text(code, space, size), lane, address, space)
 
 
 def _end_after_fault(f: NativeMachine) -> None:
@@ -183,7 +189,7 @@ def _scalar_pointer(
     """Check one access and give its host address, that of dummy bytes if it is bad."""
     if size > 1:
         misaligned = (address & (size - 1)) != 0
-        _scalar_fault(m, misaligned, "misaligned", _MISALIGNED.format(size=size), address)
+        _scalar_fault(m, misaligned, "misaligned", space, address, size)
     return run_pointer(m, space, address, m.constant(size, UINT64), write=write)
 
 
@@ -293,7 +299,7 @@ def _vector_pointers(
     good = f.mask
     if size > 1:
         misaligned = f.ballot((address & (size - 1)) != 0)
-        _vector_fault(f, misaligned, address, "misaligned", _MISALIGNED.format(size=size))
+        _vector_fault(f, misaligned, address, "misaligned", space, size)
         good = good & ~f.unpack(misaligned)
         f.mask = good
     if space == Space.GLOBAL:
@@ -304,7 +310,7 @@ def _vector_pointers(
         limit = f.field("shared_size")
         outside = (address < context.SHARED_START) | (offset + size > limit)
         bad = f.ballot(outside)
-        _vector_fault(f, bad, address, "out-of-bounds", _OUTSIDE[Space.SHARED])
+        _vector_fault(f, bad, address, "out-of-bounds", Space.SHARED)
         good = good & ~f.unpack(bad)
         base = f.field("shared")
         host = offset + base
@@ -319,10 +325,12 @@ def _vector_pointers(
     return pointers, contiguous, f.op(f"extractelement <32 x ptr> {pointers}, i32 0")
 
 
-def _vector_fault(f: NativeMachine, bad: Lanes, address: Lanes, code: str, text: str) -> None:
+def _vector_fault(
+    f: NativeMachine, bad: Lanes, address: Lanes, code: str, space: Space, size: int = 0
+) -> None:
     with f.function.when(str((bad != 0).value)):
         lane = f.lowest(bad)
-        f.fault(code, text, lane, f.pick(address, lane))
+        f.fault(code, _text(code, space, size), lane, f.pick(address, lane), space)
 
 
 def _global_lanes(f: NativeMachine, address: Lanes, size: int, *, write: bool) -> Lanes:
@@ -391,9 +399,9 @@ def _find_region(m: NativeMachine) -> str:
     lane = f.lanes(UINT32, "%lane", 0)
     protected = f.lanes(BOOL, f.op(f"load i1, ptr {read_only}"), 0)
     with f.function.when(str(protected.value)):
-        f.fault("read-only", _READ_ONLY, lane, address)
+        f.fault("read-only", _READ_ONLY, lane, address, Space.GLOBAL)
     with f.function.when(str((~protected).value)):
-        f.fault("out-of-bounds", _OUTSIDE[Space.GLOBAL], lane, address)
+        f.fault("out-of-bounds", _OUTSIDE[Space.GLOBAL], lane, address, Space.GLOBAL)
     f.function.emit("ret i1 false")
     f.function.finish(
         "i1", "ptr %ctx, i64 %address, i64 %size, i32 %site, i32 %lane, i1 %write", "noinline"

@@ -19,6 +19,7 @@ from tilewright.isa.machine import WARP, Lanes, SharedTile, packed
 from tilewright.sim.engine import context, memory, tensor
 from tilewright.sim.engine.context import BARRIER_FIELDS, BARRIER_START, FIELD
 from tilewright.sim.engine.module import Function, Module
+from tilewright.sim.engine.sites import Message
 from tilewright.sim.engine.values import Values, llvm_type, memory_type, scalar_type
 
 # Agents whose operations land in the order in which they were issued.
@@ -496,9 +497,11 @@ class NativeMachine(Values):
         with self.function.when(str((bad != 0).value)):
             self.fault(code, message, self.lowest(bad), self.constant(0, UINT64))
 
-    def fault(self, code: str, message: str, lane: Lanes, address: Lanes) -> None:
-        """Record a fault; the first one counts."""
-        number = self.module.message(code, message)
+    def fault(
+        self, code: str, text: str, lane: Lanes, address: Lanes, space: Space | None = None
+    ) -> None:
+        """Record a fault; the first one counts. An address counts if its space is given."""
+        number = self.module.message(Message(code, text, space))
         wide = self.cast(address, UINT64)
         self.function.emit(
             f"call void @fault(ptr %ctx, i64 {number}, i32 {self.site}, "

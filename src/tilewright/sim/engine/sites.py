@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.base.locations import Location
+from tilewright.base.spaces import Space
 
 
 @dataclass(frozen=True)
@@ -18,23 +19,31 @@ class Site:
     text: str
 
 
+@dataclass(frozen=True)
+class Message:
+    """What a fault says; `space` is that of the address that comes with it, if one does."""
+
+    code: str
+    text: str
+    space: Space | None = None
+
+
 @dataclass(kw_only=True)
 class Sites:
-    """The places of a kernel, and the codes and texts of its faults, by number."""
+    """The places of a kernel and the messages of its faults, by number."""
 
     sites: list[Site] = field(default_factory=list[Site])
-    messages: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    _message_ids: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    messages: list[Message] = field(default_factory=list[Message])
+    _message_ids: dict[Message, int] = field(default_factory=dict[Message, int])
 
     def site(self, location: Location | None, text: str) -> int:
         """Number a place."""
         self.sites.append(Site(location, text))
         return len(self.sites) - 1
 
-    def message(self, code: str, text: str) -> int:
-        """Number a fault's code and text; 0 is never given, it means no fault."""
-        key = (code, text)
-        if key not in self._message_ids:
-            self.messages.append(key)
-            self._message_ids[key] = len(self.messages)
-        return self._message_ids[key]
+    def message(self, message: Message) -> int:
+        """Number a fault's message; 0 is never given, it means no fault."""
+        if message not in self._message_ids:
+            self.messages.append(message)
+            self._message_ids[message] = len(self.messages)
+        return self._message_ids[message]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, UINT32, UINT64, DType
+from tilewright.base.spaces import Space
 from tilewright.isa.descriptors import PAIRED
 from tilewright.isa.machine import WARP, Lanes, SharedTile
 from tilewright.sim.engine import context
@@ -268,7 +269,8 @@ class _Product:
         outside = offset + _CHUNK > f.field("shared_size")
         with f.function.when(str(outside.value)):
             text = "a matrix descriptor leads outside the shared memory of the CTA"
-            f.fault("out-of-bounds", text, f.constant(0, UINT32), f.cast(where, UINT64))
+            first, at = f.constant(0, UINT32), f.cast(where, UINT64)
+            f.fault("out-of-bounds", text, first, at, Space.SHARED)
         safe = f.select(outside, f.constant(0, UINT64), offset)
         pointer = f.op(f"getelementptr i8, ptr {f.pointer('shared')}, i64 {safe.value}")
         vector = f"<{self.per_chunk} x {scalar_type(self.kind)}>"
