@@ -5,15 +5,19 @@ pytest --cpu x86-64-v2
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tilewright import driver
+from tilewright.runtime import cuda_driver
 
 ROOT = Path(__file__).parent.parent
 SEEDS = ROOT.parent / "shared" / "seeds"
+# Tests of several folders share helpers that lie beside this file.
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,3 +37,10 @@ def seed() -> Path:
     if not SEEDS.is_dir():
         pytest.skip("the seed programs are not here")
     return SEEDS
+
+
+@pytest.fixture
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the driver find no GPU, whatever the machine has."""
+    for module in (cuda_driver, driver):
+        monkeypatch.setattr(module, "find_gpu", lambda ordinal=0: None)

@@ -90,8 +90,8 @@ def test_an_unaligned_array_is_copied_to_aligned_memory_and_back() -> None:
     storage = np.zeros(33, np.uint8)
     a = storage[1:].view(np.float32)
     bound = take([tensor("A", 8)], a, written="A")
-    assert bound.values["A"] % 4 == 0
-    memory(bound.values["A"], 8)[:] = 5
+    assert bound.memories[0].address % 4 == 0
+    memory(bound.memories[0].address, 8)[:] = 5
     bound.copy_back()
     assert a.tolist() == [5] * 8
 
@@ -100,7 +100,7 @@ def test_a_declared_alignment_is_kept() -> None:
     storage = np.zeros(512, np.uint8)
     start = -storage.ctypes.data % 128 + 16
     a = storage[start : start + 64].view(np.float32)
-    assert take([tensor("A", 16, align=128)], a).values["A"] % 128 == 0
+    assert take([tensor("A", 16, align=128)], a).memories[0].address % 128 == 0
 
 
 def test_what_the_kernel_only_reads_is_not_copied_back() -> None:
@@ -156,6 +156,76 @@ def test_storage_below_a_byte_is_given_as_packed_bytes() -> None:
     assert take([fp4], np.zeros((2, 4), np.uint8)).memories[0].size == 8
     assert refusal([fp4], np.zeros((2, 8), np.uint8)).code == "argument-shape"
     assert refusal([fp4], np.zeros((2, 4), np.float32)).code == "argument-dtype"
+
+
+def test_packed_bytes_tell_a_symbol() -> None:
+    fp4, fp6 = (tensor("A", N, kind=each) for each in ("float4_e2m1fn", "float6_e2m3fn"))
+    assert take([fp4], np.zeros(4, np.uint8)).values["n"] == 8
+    assert take([fp6], np.zeros(6, np.uint8)).values["n"] == 8
+    error = refusal([fp6], np.zeros(4, np.uint8))
+    assert error.code == "argument-shape"
+    assert error.expected == "(n,) of float6_e2m3fn: 3 for 4 of them along the last axis"
+
+
+@pytest.mark.parametrize("shape", [(8, 4), (32,)])
+def test_the_lanes_of_vectors_lie_along_the_last_axis_or_have_one_of_their_own(shape: Any) -> None:
+    a = np.arange(32, dtype=np.float32).reshape(shape)
+    bound = take([tensor("A", N, kind="float32x4")], a, written="A")
+    assert bound.values["n"] == 8
+    assert memory(bound.values["A"], 32).tolist() == list(range(32))
+    assert bound.memories[0].address % 16 == 0
+
+
+def test_vectors_come_back_to_strided_arrays() -> None:
+    a = np.zeros((4, 3), np.float16).T[::-1]
+    bound = take([tensor("A", 3, 2, kind="float16x2")], a, written="A")
+    memory(bound.values["A"], 12, np.float16)[:] = np.arange(12)
+    bound.copy_back()
+    assert np.array_equal(a, np.arange(12).reshape(3, 4))
+
+
+@pytest.mark.parametrize("shape", [(8, 3), (30,), (8, 4, 1)])
+def test_arrays_that_are_no_whole_vectors_are_refused(shape: Any) -> None:
+    error = refusal([tensor("A", 8, kind="float32x4")], np.zeros(shape, np.float32))
+    assert error.code == "argument-shape" and error.found == str(shape)
+    assert error.expected == (
+        "(8,) of float32x4: 4 for 1 of them along the last axis, or an axis of their own"
+    )
+
+
+def test_vectors_lie_as_their_layout_says() -> None:
+    columns = tensor("A", 2, 8, kind="float32x2", layout=TileLayout(S[(2, 8) : (1, 2)]))
+    a = np.zeros((8, 2, 2), np.float32).transpose(1, 0, 2)
+    assert take([columns], a).values["A"] == a.ctypes.data
+    apart = np.zeros((2, 8, 4), np.float32)[:, :, ::2]
+    assert refusal([columns], apart).code == "argument-shape"
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "bytes"),
+    [
+        ("float4_e2m1fn", [0, 0.5, 1, 1.5, -6, 6, -0.5], [0x10, 0x32, 0x7F, 0x09]),
+        ("float6_e2m3fn", [0.125, 0.25, 0.375, 7.5, -7.5], [0x81, 0x30, 0x7C, 0x3F]),
+        ("float6_e3m2fn", [28, -28], [0xDF, 0x0F]),
+    ],
+)
+def test_numbers_below_a_byte_are_packed_and_unpacked(
+    kind: str, numbers: list[float], bytes: list[int]
+) -> None:
+    a = np.array(numbers, np.float32).astype(getattr(ml_dtypes, kind))
+    before = a.copy()
+    bound = take([tensor("A", len(numbers), kind=kind)], a, written="A")
+    assert memory(bound.values["A"], len(bytes), np.uint8).tolist() == bytes
+    a[:] = 0
+    bound.copy_back()
+    assert np.array_equal(a.view(np.uint8), before.view(np.uint8))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int16, np.complex64, ml_dtypes.bfloat16])
+def test_a_pointer_to_bytes_takes_any_array(kind: Any) -> None:
+    handle = Var("h", PointerType(Space.GLOBAL, dtype("uint8")))
+    a = np.zeros((3, 5), kind)
+    assert take([handle], a).values["h"] == a.ctypes.data
 
 
 @pytest.mark.parametrize(
@@ -321,3 +391,15 @@ def test_a_tensor_that_requires_grad_says_so() -> None:
     torch = pytest.importorskip("torch")
     error = refusal([tensor("A", 4)], torch.zeros(4, requires_grad=True))
     assert error.code == "argument-kind" and "detach" in (error.found or "")
+
+
+def test_tensors_that_are_yet_to_be_negated_or_conjugated_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    for pending, remedy in ((z.conj().imag, "resolve_neg"), (z.conj(), "resolve_conj")):
+        error = refusal([tensor("A", 2)], pending)
+        assert error.code == "argument-kind" and f"{remedy}()" in (error.hint or "")
+    done = z.conj().imag.resolve_neg()
+    bound = take([tensor("A", 2)], done)
+    assert memory(bound.values["A"], 2).tolist() == [-2.0, 4.0]
+    assert take([tensor("A", 2)], z.imag.contiguous())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from multiprocessing import spawn
 from pathlib import Path
 
 import pytest
+
+from tilewright.compat.children import children_begin_with
 
 HEAD = """\
 import sys
@@ -162,6 +165,53 @@ def test_threads_end_before_the_session_does(script: Path) -> None:
     )
     done = tilewright("run", script)
     assert done.stdout == "2.0\n", done.stderr
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("as_module", [False, True])
+def test_processes_that_the_program_starts_are_like_it(
+    script: Path, method: str, as_module: bool
+) -> None:
+    script.write_text(
+        HEAD
+        + "import multiprocessing\n"
+        + "def work(depth):\n"
+        + "    if depth:\n"
+        + "        with context.Pool(1) as pool:\n"
+        + "            return pool.apply(work, (depth - 1,))\n"
+        + "    ex = tvm_tirx.compile(double)\n"
+        + "    ex(a)\n"
+        + "    return float(a[3]), str(ex.target)\n"
+        + f"context = multiprocessing.get_context({method!r})\n"
+        + "def report(queue):\n"
+        + "    queue.put(work(0))\n"
+        + "if __name__ == '__main__':\n"
+        + "    with context.Pool(2) as pool:\n"
+        + "        print(*pool.map(work, [0, 0]))\n"
+        + "    queue = context.Queue()\n"
+        + "    process = context.Process(target=report, args=(queue,))\n"
+        + "    process.start()\n"
+        + "    print(queue.get(timeout=60), process.join(), process.exitcode)\n"
+        + "    from concurrent.futures import ProcessPoolExecutor\n"
+        + "    with ProcessPoolExecutor(1, mp_context=context) as pool:\n"
+        + "        print(pool.submit(work, 1).result())\n"
+    )
+    options = ("run", "--target", "sm_80", "--schedule", "random:3")
+    named = ("-m", script.stem) if as_module else (script,)
+    done = tilewright(*options, *named, cwd=script.parent)
+    assert done.returncode == 0, done.stderr
+    one = (6.0, "sm_80")
+    assert done.stdout == f"{one} {one}\n{one} None 0\n{one}\n"
+
+
+def test_the_fork_server_does_not_read_the_program() -> None:
+    before = spawn.get_preparation_data
+    with children_begin_with(print):
+        assert (
+            not {"init_main_from_path", "init_main_from_name"}
+            & spawn.get_preparation_data("ignore").keys()
+        )
+    assert spawn.get_preparation_data is before
 
 
 def test_a_missing_script_is_reported(tmp_path: Path) -> None:

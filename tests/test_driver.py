@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import multiprocessing
 import os
 import threading
 from collections.abc import Callable
@@ -86,13 +88,13 @@ def test_an_empty_grid_is_refused() -> None:
 
 
 def test_a_launch_beyond_its_memory_is_refused() -> None:
-    ex = tilewright.compile(scale, memory_limit=10)
+    ex = tilewright.compile(scale, backend="sim", memory_limit=10)
     with pytest.raises(LaunchError) as caught:
         ex(np.zeros(4, np.float32), np.zeros(4, np.float32), 1)
     assert caught.value.code == "launch-memory"
 
 
-def test_the_target_is_chosen_or_named() -> None:
+def test_the_target_is_chosen_or_named(without_gpu: None) -> None:
     assert tilewright.compile(scale).target.arch == "sm_100a"
     assert tilewright.compile(scale, "cuda").target.arch == "sm_100a"
     named = tilewright.compile(scale, target={"kind": "cuda", "arch": "sm_90a"})
@@ -123,7 +125,7 @@ def test_programs_are_compiled_as_functions_are() -> None:
         ({"backend": "gpu"}, "missing-tool"),
     ],
 )
-def test_wrong_options_are_refused(options: dict[str, Any], code: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], code: str, without_gpu: None) -> None:
     assert refusal(**options).code == code
 
 
@@ -243,7 +245,7 @@ def test_a_fork_during_the_making_does_not_lock_the_child() -> None:
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_an_executable_works_after_a_fork() -> None:
-    ex = tilewright.compile(scale)
+    ex = tilewright.compile(scale, backend="sim")
     a = np.ones(100, np.float32)
     ex(a, a, 2)
     child = os.fork()
@@ -251,3 +253,57 @@ def test_an_executable_works_after_a_fork() -> None:
         ex(a, a, 2)
         os._exit(0 if (a == 4).all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def kernel_that_adds(number: int) -> Any:
+    @T.function
+    def adds(Out: T.Tensor((32,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        Out[T.cuda.lane_id()] += number
+
+    return adds
+
+
+def run_a_new_kernel(number: int) -> None:
+    out = np.zeros(32, np.int32)
+    tilewright.compile(kernel_that_adds(number), backend="sim")(out)
+    assert (out == number).all()
+
+
+def build_a_new_kernel(number: int) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    assert tilewright.compile(kernel_that_adds(number), backend="sim").cubin()
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("work", [run_a_new_kernel, build_a_new_kernel])
+def test_a_fork_while_other_threads_compile_does_not_hang_the_child(
+    work: Callable[[int], None],
+) -> None:
+    work(0)
+    numbers, stop = itertools.count(1000), threading.Event()
+
+    def compile_on() -> None:
+        while not stop.is_set():
+            work(next(numbers))
+
+    threads = [threading.Thread(target=compile_on) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    context = multiprocessing.get_context("fork")
+    children = []
+    try:
+        for number in range(8):
+            child = context.Process(target=work, args=(number,), daemon=True)
+            child.start()
+            child.join(0.02 * number)
+            children.append(child)
+        for child in children:
+            child.join(60)
+        assert [child.exitcode for child in children] == [0] * 8
+    finally:
+        stop.set()
+        for child in children:
+            child.kill()
+        for thread in threads:
+            thread.join()

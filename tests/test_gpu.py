@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -95,6 +95,10 @@ class FakeDriver:
     loaded: list[bytes] = field(default_factory=list[bytes])
     pushed: int = 0
     count: int = 3
+    memory: dict[int, Any] = field(default_factory=dict[int, Any])
+    encoded: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
+    free_bytes: int | None = None
+    run: Callable[[Launched], None] | None = None
     CUresult = Status
     CUdevice_attribute = SimpleNamespace(
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
@@ -145,6 +149,22 @@ class FakeDriver:
         self.allowed.append((function, attribute, value))
         return (0,)
 
+    def cuMemAlloc(self, size: int) -> tuple[int, int]:
+        if self.free_bytes is not None and size > self.free_bytes:
+            return 2, 0
+        storage = arrays.aligned_empty(size)
+        address = arrays.address_of(storage)
+        self.memory[address] = storage
+        return 0, address
+
+    def cuMemFree(self, address: int) -> tuple[int]:
+        del self.memory[address]
+        return (0,)
+
+    def owns(self, address: int) -> bool:
+        """Tell whether an address is in the GPU's own memory."""
+        return any(at <= address < at + each.nbytes for at, each in self.memory.items())
+
     def cuMemcpyDtoH(self, into: int, address: int, size: int) -> tuple[int]:
         ctypes.memmove(into, address, size)
         return (0,)
@@ -176,10 +196,24 @@ class FakeDriver:
                 [ctypes.c_uint64.from_address(slot).value for slot in slots if slot],
             )
         )
+        if self.run is not None:
+            self.run(self.launches[-1])
+        return 0
+
+    def encode(self, into: int, kind: int, rank: int, address: int, *fields: Any) -> int:
+        """Write a tensor map as its address and how many were written before."""
+        assert into % 64 == 0
+        if self.statuses and (status := self.statuses.pop(0)):
+            return status
+        extents, strides, box, steps, *options = fields
+        axes = (list(extents), list(strides)[: rank - 1], list(box), list(steps))
+        bits = np.array([address, len(self.encoded), *[0] * 14], np.uint64)
+        ctypes.memmove(into, bits.ctypes.data, 128)
+        self.encoded.append((address, kind, rank, *axes, *options))
         return 0
 
     def gpu(self, ordinal: int = 0) -> Gpu:
-        found = describe_gpu(self, ordinal, self.launch)
+        found = describe_gpu(self, ordinal, self.launch, self.encode)
         assert found is not None
         return found
 
@@ -188,6 +222,7 @@ class FakeTensor:
     """A tensor of PyTorch on a GPU, whose memory is NumPy's."""
 
     is_cuda = True
+    negated = False
 
     def __init__(self, array: Any, device: int = 0) -> None:
         self.array, self.device = array, device
@@ -208,6 +243,12 @@ class FakeTensor:
 
     def element_size(self) -> int:
         return self.array.itemsize
+
+    def is_neg(self) -> bool:
+        return self.negated
+
+    def is_conj(self) -> bool:
+        return False
 
 
 class _TorchType:
@@ -249,9 +290,11 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
 
 def launcher(fake: FakeDriver, kernel: Any, arch: str = "sm_90a", **changes: Any) -> Launcher:
     ex = tilewright.compile(kernel, target=arch, backend="sim")
-    written = frozenset({"Out", "A"})
+    written = changes.get("written", frozenset({"Out", "A"}))
     cubin = changes.get("cubin", lambda: b"cubin")
-    return Launcher(ex.program, ex.ir, ex.target, written, cubin, print, fake.gpu)
+    announce = changes.get("announce", lambda: None)
+    fake.count = min(len(each.params) + len(each.symbols) for each in ex.ir.kernels)
+    return Launcher(ex.program, ex.ir, ex.target, written, cubin, print, announce, fake.gpu)
 
 
 def vector(size: int, dtype: Any = np.float32) -> FakeTensor:
@@ -266,7 +309,6 @@ def value(address_bits: int) -> float:
 
 
 def test_a_launch_passes_addresses_numbers_and_extents(fake: FakeDriver, torch: FakeTorch) -> None:
-    fake.count = 4
     a, out = vector(70), vector(70)
     launcher(fake, scale).launch((a, out, 2.5))
     (launched,) = fake.launches
@@ -278,7 +320,6 @@ def test_a_launch_passes_addresses_numbers_and_extents(fake: FakeDriver, torch: 
 
 
 def test_later_calls_reuse_the_buffers(fake: FakeDriver, torch: FakeTorch) -> None:
-    fake.count = 4
     cubins: list[int] = []
     launch = launcher(fake, scale, cubin=lambda: cubins.append(1) or b"cubin")
     pairs = [(vector(70), vector(70)) for _ in range(3)]
@@ -309,7 +350,6 @@ def test_plans_are_forgotten_when_there_are_many(fake: FakeDriver, torch: FakeTo
 
 
 def test_a_number_that_shapes_the_launch_is_evaluated(fake: FakeDriver, torch: FakeTorch) -> None:
-    fake.count = 2
     launch = launcher(fake, sized)
     out = vector(64, np.int32)
     for blocks in (2, 5, 2):
@@ -321,7 +361,6 @@ def test_a_number_that_shapes_the_launch_is_evaluated(fake: FakeDriver, torch: F
 
 
 def test_options_become_attributes(fake: FakeDriver, torch: FakeTorch) -> None:
-    fake.count = 1
     launcher(fake, options).launch((vector(64, np.int32),))
     (launched,) = fake.launches
     numbers = {
@@ -361,6 +400,131 @@ class Interface:
         self.__cuda_array_interface__ = {**array.__array_interface__, "strides": None}
 
 
+# ---------------------------------------------------------------------------- the host's arrays
+
+
+def seen(address: int, count: int) -> np.ndarray:
+    """See float32s at an address."""
+    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+
+
+def doubling(fake: FakeDriver, count: int) -> Callable[[Launched], None]:
+    """Do what `scale` would, and see that it finds its arrays in the GPU's memory."""
+
+    def run(launched: Launched) -> None:
+        a, out = launched.pointers[:2]
+        assert fake.owns(a) and fake.owns(out)
+        seen(out, count)[:] = 2 * seen(a, count)
+
+    return run
+
+
+def test_arrays_of_the_host_are_copied_to_the_gpu_and_what_is_written_back(
+    fake: FakeDriver,
+) -> None:
+    said: list[int] = []
+    launch = launcher(fake, scale, announce=lambda: said.append(len(fake.launches)))
+    fake.run = doubling(fake, 70)
+    for start in (0, 100):
+        a = np.arange(start, start + 70, dtype=np.float32)
+        out = np.zeros(70, np.float32)
+        launch.launch((a, out, 2.0))
+        assert np.array_equal(out, 2 * a) and a[0] == start
+    assert said == [0, 1] and not fake.memory
+
+
+def test_what_is_only_read_is_not_copied_back(fake: FakeDriver) -> None:
+    launch = launcher(fake, scale, written=frozenset({"Out"}))
+
+    def run(launched: Launched) -> None:
+        for address in launched.pointers[:2]:
+            seen(address, 8)[:] = 5
+
+    fake.run = run
+    a, out = np.zeros(8, np.float32), np.zeros(8, np.float32)
+    a.flags.writeable = False
+    launch.launch((a, out, 1.0))
+    assert not a.any() and (out == 5).all()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.arange(32, dtype=np.float32)[::-4],
+        lambda: np.arange(16, dtype=np.float32).reshape(8, 2)[:, 1],
+        lambda: np.frombuffer(bytearray(range(33)), np.uint8)[1:].view(np.float32),
+    ],
+    ids=["reversed", "stepped", "unaligned"],
+)
+def test_arrays_of_the_host_may_be_strided_and_unaligned(fake: FakeDriver, make: Any) -> None:
+    a, out = make(), make()
+    fake.run = doubling(fake, 8)
+    launcher(fake, scale).launch((a, out, 2.0))
+    assert np.array_equal(out, 2 * make()) and np.array_equal(a, make())
+
+
+def test_arrays_of_the_host_that_share_memory_share_their_copy(fake: FakeDriver) -> None:
+    storage = np.arange(12, dtype=np.float32)
+
+    def run(launched: Launched) -> None:
+        a, out = launched.pointers[:2]
+        assert out - a == 16 and len(fake.memory) == 1
+        seen(out, 8)[:] = 2 * seen(a, 8)
+
+    fake.run = run
+    launcher(fake, scale).launch((storage[:8], storage[4:], 2.0))
+    assert storage.tolist() == [0, 1, 2, 3, 0, 2, 4, 6, 8, 10, 12, 14]
+
+
+def test_the_alignment_of_an_array_of_the_host_is_kept(fake: FakeDriver) -> None:
+    a = arrays.aligned_empty(272)[16:].view(np.float32)
+    launcher(fake, aligned_load).launch((a,))
+    assert fake.launches[0].pointers[0] % 256 == 16
+
+
+def test_arrays_of_the_host_go_to_the_gpu_of_the_others(fake: FakeDriver, torch: FakeTorch) -> None:
+    out = FakeTensor(np.zeros(8, np.float32), device=1)
+    a = np.arange(8, dtype=np.float32)
+
+    def run(launched: Launched) -> None:
+        assert launched.pointers[1] == out.data_ptr() and fake.owns(launched.pointers[0])
+        out.array[:] = 2 * seen(launched.pointers[0], 8)
+
+    fake.run = run
+    launcher(fake, scale).launch((a, out, 2.0))
+    assert fake.context == 1001 and np.array_equal(out.array, 2 * a)
+
+
+def test_a_call_with_arrays_of_the_host_is_not_taken_for_another(
+    fake: FakeDriver, torch: FakeTorch
+) -> None:
+    launch = launcher(fake, scale)
+    a, out = vector(8), vector(8)
+    for _ in range(2):
+        launch.launch((a, out, 1.0))
+        launch.launch((np.ones(8, np.float32), out, 1.0))
+    addresses = [each.pointers[0] for each in fake.launches]
+    assert addresses[0] == addresses[2] == a.data_ptr()
+    assert a.data_ptr() not in (addresses[1], addresses[3])
+
+
+def test_empty_arrays_of_the_host_take_no_memory(fake: FakeDriver) -> None:
+    a, out = np.zeros(0, np.float32), np.zeros(0, np.float32)
+    error = refused(launcher(fake, scale), a, out, 1.0)
+    assert error.code == "launch-shape" and not fake.memory
+
+
+def test_the_memory_of_copies_is_freed_whatever_happens(fake: FakeDriver) -> None:
+    launch = launcher(fake, scale)
+    a, out = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    fake.statuses = [1]
+    assert refused(launch, a, out, 1.0).code == "launch-shape" and not fake.memory
+    fake.free_bytes = 1000
+    large = np.zeros(1000, np.float32)
+    error = refused(launch, large, large.copy(), 1.0)
+    assert error.code == "launch-memory" and not fake.memory
+
+
 # ---------------------------------------------------------------------------- refusals
 
 
@@ -370,10 +534,26 @@ def refused(launch: Launcher, *arguments: Any) -> TilewrightError:
     return caught.value
 
 
-def test_arrays_of_the_host_are_refused(fake: FakeDriver) -> None:
-    a = np.zeros(4, np.float32)
-    error = refused(launcher(fake, scale), a, a, 1.0)
-    assert error.code == "argument-device" and 'backend="sim"' in (error.hint or "")
+def test_arrays_of_other_devices_are_refused(fake: FakeDriver) -> None:
+    class Metal:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 8, 0
+
+        def __dlpack__(self) -> Any:
+            raise AssertionError("what cannot be reached is not read")
+
+    error = refused(launcher(fake, scale), np.zeros(4, np.float32), Metal(), 1.0)
+    assert error.code == "argument-device" and error.found == "memory of metal:0"
+    assert 'backend="sim"' in (error.hint or "")
+
+
+def test_a_tensor_that_is_yet_to_be_negated_is_refused(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch = launcher(fake, scale)
+    pending = vector(4)
+    launch.launch((pending, vector(4), 1.0))
+    pending.negated = True
+    error = refused(launch, pending, vector(4), 1.0)
+    assert error.code == "argument-kind" and "resolve_neg()" in (error.hint or "")
 
 
 def test_arrays_of_two_gpus_are_refused(fake: FakeDriver, torch: FakeTorch) -> None:
@@ -382,7 +562,7 @@ def test_arrays_of_two_gpus_are_refused(fake: FakeDriver, torch: FakeTorch) -> N
     assert error.code == "argument-device" and error.found == "memory of cuda:1"
 
 
-def test_nothing_is_copied_on_the_gpu(fake: FakeDriver, torch: FakeTorch) -> None:
+def test_what_lies_on_the_gpu_is_not_copied(fake: FakeDriver, torch: FakeTorch) -> None:
     launch = launcher(fake, scale)
     strided = FakeTensor(np.zeros(8, np.float32)[::2])
     assert "contiguous" in (refused(launch, vector(4), strided, 1.0).hint or "")
@@ -554,9 +734,7 @@ def test_gpu_is_refused_where_it_cannot_be(
     assert caught.value.code == code
 
 
-def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_driver, "find_gpu", lambda ordinal=0: None)
-    monkeypatch.setattr(driver, "find_gpu", lambda: None)
+def test_without_a_gpu(without_gpu: None) -> None:
     assert tilewright.compile(scale).backend == "sim"
     with pytest.raises(TargetError) as caught:
         tilewright.compile(scale, backend="gpu")
@@ -578,6 +756,22 @@ def test_the_simulator_copies_tensors_of_the_gpu(
     ex(out, out, 2.0)
     assert out.array.tolist() == [28.0, 20.0, 12.0, 4.0]
     assert capsys.readouterr().err.count("copies arrays of the GPU") == 1
+
+
+def test_an_executable_of_the_gpu_says_once_that_it_copies(
+    with_gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cuda_driver, "find_gpu", lambda ordinal=0: with_gpu.gpu(ordinal))
+    monkeypatch.setattr(tilewright.Executable, "cubin", lambda self: b"cubin")
+    for backend in (None, "gpu"):
+        ex = tilewright.compile(scale, backend=backend)
+        with_gpu.run = doubling(with_gpu, 4)
+        for _ in range(2):
+            a, out = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+            ex(a, out, 2.0)
+            assert np.array_equal(out, 2 * a)
+        said = capsys.readouterr().err
+        assert said.count("copies arrays of the CPU to the GPU and back") == 1
 
 
 # ---------------------------------------------------------------------------- a real GPU
@@ -608,3 +802,43 @@ def test_a_simulated_kernel_takes_real_tensors() -> None:
     out = torch.zeros(50, device="cuda")
     tilewright.compile(scale, backend="sim")(a, out, 2.0)
     assert torch.equal(out, a * 2)
+
+
+@needs_gpu
+@pytest.mark.parametrize("backend", ["auto", "gpu"])
+def test_a_real_launch_on_arrays_of_the_host(backend: str) -> None:
+    ex = tilewright.compile(scale, backend=backend)
+    assert ex.backend == "gpu"
+    a = np.arange(1000, dtype=np.float32)
+    out = np.zeros(1000, np.float32)
+    ex(a, out, 2.0)
+    assert np.array_equal(out, 2 * a)
+    ex(out, out, 2.0)
+    assert np.array_equal(out, 4 * a)
+    ex(a[::-2], out[1::2], 3.0)
+    assert np.array_equal(out[1::2], 3 * a[::-2]) and np.array_equal(out[::2], 4 * a[::2])
+
+
+@needs_gpu
+def test_a_real_launch_on_arrays_of_both() -> None:
+    torch = pytest.importorskip("torch")
+    a = torch.arange(100, dtype=torch.float32, device="cuda")
+    out = torch.zeros(100)
+    ex = tilewright.compile(scale, backend="gpu")
+    for factor in (2.0, 3.0):
+        ex(a, out, factor)
+        assert torch.equal(out, a.cpu() * factor)
+
+
+@needs_gpu
+def test_a_real_tensor_that_is_yet_to_be_negated_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    ex = tilewright.compile(scale, backend="gpu")
+    plain = torch.ones(8, device="cuda")
+    pending = torch.imag(torch.full((8,), 1j, device="cuda").conj()).view(8)
+    out = torch.zeros(8, device="cuda")
+    ex(plain, out, 1.0)
+    with pytest.raises(LaunchError):
+        ex(pending, out, 1.0)
+    ex(pending.resolve_neg(), out, 1.0)
+    assert out.tolist() == [-1.0] * 8

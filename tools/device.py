@@ -11,6 +11,7 @@ on a GPU count.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib
 import json
 import os
@@ -97,6 +98,40 @@ class Device:
             self.call("cuMemcpyHtoD", address, buffer.ctypes.data, buffer.nbytes)
         return address
 
+    def parameter(self, given: Any, addresses: list[Any]) -> Any:
+        """Give the bytes of a parameter: of an address, a number or a tensor map."""
+        import numpy as np
+
+        match given:
+            case int():
+                return np.array([int(addresses[given])], np.uint64)
+            case str():
+                return np.frombuffer(bytes.fromhex(given), np.uint8)
+            case _:
+                return self.tensor_map(given, int(addresses[given["array"]]) + given["offset"])
+
+    def tensor_map(self, given: dict[str, Any], address: int) -> Any:
+        """Encode a tensor map to where it is aligned; the bindings would write it anywhere."""
+        import numpy as np
+
+        raw = np.zeros(128 + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        bits = raw[start : start + 128]
+        kinds = (np.uint64, np.uint64, np.uint32, np.uint32)
+        axes = [np.array(each, kind) for each, kind in zip(given["axes"], kinds, strict=True)]
+        encode = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled
+        status = encode(
+            ctypes.c_void_p(bits.ctypes.data),
+            given["format"],
+            len(axes[0]),
+            ctypes.c_void_p(address),
+            *(ctypes.c_void_p(each.ctypes.data) for each in axes),
+            *given["options"],
+        )
+        if status:
+            raise Failure(f"cuTensorMapEncodeTiled: error {status}", False)
+        return bits
+
     def launch(self, module: Any, launch: dict[str, Any], addresses: list[Any]) -> None:
         import numpy as np
 
@@ -105,12 +140,7 @@ class Device:
         if launch["shared"] > 48 * 1024:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self.call("cuFuncSetAttribute", function, attribute, launch["shared"])
-        values = [
-            np.array([int(addresses[each])], np.uint64)
-            if isinstance(each, int)
-            else np.frombuffer(bytes.fromhex(each), np.uint8)
-            for each in launch["params"]
-        ]
+        values = [self.parameter(each, addresses) for each in launch["params"]]
         pointers = np.array([each.ctypes.data for each in values], np.uint64)
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = launch["grid"]

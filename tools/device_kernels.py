@@ -142,6 +142,73 @@ def collectives(A: T.Tensor((64,), "float32"), Out: T.Tensor((64,), "float32")):
     Out[thread] = total * 100 + high
 
 
+def boxes(kind: str, columns: int, rows: int, step: int, swizzle: int, fill: int) -> Any:
+    """Make a kernel that copies a box to shared memory, shows how it lies there, copies it on."""
+    size = np.dtype(kind).itemsize
+
+    @T.function
+    def boxes(
+        A: T.Tensor((40, 72), kind, align=16),
+        Out: T.Tensor((40, 72), kind, align=16),
+        Image: T.Tensor((2048,), "uint32"),
+        x: T.int32,
+        y: T.int32,
+    ):
+        amap = T.stack_alloca("tensormap", 1)
+        omap = T.stack_alloca("tensormap", 1)
+        for made, tensor in ((amap, A), (omap, Out)):
+            T.cuda.tensormap_encode_tiled(
+                made,
+                tensor.data,
+                *(72, 40, 72 * size, columns, rows, 1, step),
+                descriptor_dtype=kind,
+                rank=2,
+                swizzle=swizzle,
+                oob_fill=fill,
+            )
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        tile = T.alloc_shared((2048,), "uint32", layout="default", align=1024)
+        bar = T.alloc_shared((1,), "uint64", layout="default", align=8)
+        lane = T.cuda.lane_id()
+        for i in range(64):
+            tile[i * 32 + lane] = i
+        if lane == 0:
+            T.ptx.mbarrier.init.shared.b64(bar.ptr_to([0]), T.uint32(1))
+        T.ptx["fence.proxy.async.shared::cta"]()
+        T.cuda.cta_sync()
+        if lane == 0:
+            count = columns * -(-rows // step) * size
+            T.ptx.mbarrier.arrive.expect_tx.shared.b64(T.ptx.SINK, bar.ptr_to([0]), count)
+            T.ptx["cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes"](
+                tile.data, T.address_of(amap), x, y, bar.ptr_to([0])
+            )
+        T.cuda.mbarrier_wait(bar.ptr_to([0]), 0)
+        for i in range(64):
+            Image[i * 32 + lane] = tile[i * 32 + lane]
+        T.cuda.cta_sync()
+        if lane == 0:
+            T.ptx["cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"](
+                T.address_of(omap), T.max(x, 0), T.max(y, 0), tile.data
+            )
+            T.ptx["cp.async.bulk.commit_group"]()
+            T.ptx["cp.async.bulk.wait_group"](0)
+
+    return boxes
+
+
+def _boxes(integers: Any, zeros: Any) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Yield copies of boxes: of every swizzle, also narrow ones, and beyond the tensor's edges."""
+    for kind, wide in (("float16", 64), ("float32", 32)):
+        for swizzle, step, fill in ((0, 1, 0), (1, 1, 1), (2, 2, 0), (3, 1, 0), (3, 3, 1)):
+            columns = {0: wide, 1: wide // 4, 2: wide // 2, 3: wide}[swizzle]
+            for narrow, x, y in ((1, 0, 0), (2, -8, -3), (1, 40, 30), (2, 64, 3)):
+                made = boxes(kind, columns // narrow, 40, step, swizzle, fill)
+                a, out = (each(40, 72, dtype=np.dtype(kind)) for each in (integers, zeros))
+                arguments = (a, out, zeros(2048, dtype=np.uint32), x, y)
+                text = f"boxes of {kind}, swizzle {swizzle}, step {step}, fill {fill}"
+                yield f"{text}, {columns // narrow} columns at {x}, {y}", made, arguments
+
+
 def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     """Yield names, kernel functions and arguments; inputs are integers in every type."""
     random = np.random.default_rng(5)
@@ -177,6 +244,7 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     yield "barrier_phases", barrier_phases, (zeros(4, 64, dtype=np.int32),)
     yield "named_barriers", named_barriers, (zeros(64, dtype=np.int32),)
     yield "collectives", collectives, (integers(64), zeros(64))
+    yield from _boxes(integers, zeros)
 
 
 _EXAMPLES = ("warp_product", "vector_add", "mbarrier_copy")

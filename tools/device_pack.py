@@ -17,6 +17,7 @@ from tilewright.base.errors import TargetError
 from tilewright.base.targets import target as target_named
 from tilewright.ir.statements import Kernel
 from tilewright.ir.types import PointerType
+from tilewright.isa.tensor_map import FORMATS, TensorMap
 from tilewright.runtime.arguments import bind
 from tilewright.runtime.arrays import aligned_empty
 from tilewright.runtime.host import HostRun, Values, launch_shape
@@ -86,12 +87,15 @@ def _launches(ex: Any, arguments: tuple[Any, ...], arrays: list[Any]) -> list[di
 
     def record(kernel: Kernel, values: Values) -> None:
         shape = launch_shape(kernel, values, ex.target)
-        params: list[int | str] = []
+        params: list[Any] = []
         for var in (*kernel.params, *kernel.symbols):
-            if isinstance(var.type, PointerType):
-                params.append(places[int(values[var.name])])
+            value = values[var.name]
+            if isinstance(value, TensorMap):
+                params.append(_tensor_map(value, arrays))
+            elif isinstance(var.type, PointerType):
+                params.append(places[int(value)])
             else:
-                params.append(np.asarray(values[var.name], var.dtype.numpy).tobytes().hex())
+                params.append(np.asarray(value, var.dtype.numpy).tobytes().hex())
         made = attributes(dict(kernel.launch.options), None, values, None)
         found.append(
             {
@@ -106,6 +110,20 @@ def _launches(ex: Any, arguments: tuple[Any, ...], arrays: list[Any]) -> list[di
 
     HostRun(ex.ir, record, print)(bound.values)
     return found
+
+
+def _tensor_map(made: TensorMap, arrays: list[Any]) -> dict[str, Any]:
+    """Say which array a map is of, and what the driver is told of it, in its order."""
+    starts = [made.address - each.ctypes.data for each in arrays]
+    fits = [0 <= at < each.nbytes for at, each in zip(starts, arrays, strict=True)]
+    array = fits.index(True)
+    return {
+        "array": array,
+        "offset": starts[array],
+        "format": tuple(FORMATS).index(made.format),
+        "axes": [made.extents, made.strides, made.box, made.steps],
+        "options": [made.interleave, made.swizzle, made.l2_promotion, made.oob_fill],
+    }
 
 
 def _aligned(argument: Any) -> Any:

@@ -23,6 +23,7 @@ from tilewright.base.errors import (
     VerifyError,
 )
 from tilewright.driver import Executable, compile
+from tilewright.isa.tensor_map import TensorMap
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "SimulationError",
     "StepLimit",
     "TargetError",
+    "TensorMap",
     "TileContractError",
     "TilewrightError",
     "VerifyError",

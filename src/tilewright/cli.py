@@ -7,13 +7,17 @@ tilewright build SCRIPT[::NAME] --target sm_90a -o kernel.cubin
 
 from __future__ import annotations
 
+import atexit
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from tilewright import __version__, compat, driver
 from tilewright.base.errors import LaunchError
+from tilewright.compat.children import children_begin_with
 from tilewright.compat.names import PACKAGES
 from tilewright.compat.scripts import FirstCompile, Script, reported
 from tilewright.driver import Defaults, Executable
@@ -42,8 +46,19 @@ def _run(parsed: Namespace) -> None:
     words = parsed.module or parsed.script
     name, *rest = words[1:] if words[0] == "--" else words
     _substitute(parsed)
-    with driver.session(defaults):
+    entered = partial(_enter_child, tuple(parsed.keep), defaults)
+    with driver.session(defaults), children_begin_with(entered):
         Script(name, tuple(rest), is_module=bool(parsed.module)).run()
+
+
+def _enter_child(keep: tuple[str, ...], defaults: Defaults) -> None:
+    """Let the choices of the command line hold in a process that the program spawned."""
+    compat.install(replace=True, keep=keep, target=defaults.target)
+    session = ExitStack()
+    session.enter_context(driver.session(defaults))
+    session.enter_context(children_begin_with(partial(_enter_child, keep, defaults)))
+    # Kept, and closed, at the very end.
+    atexit.register(session.close)
 
 
 def _source(parsed: Namespace) -> None:

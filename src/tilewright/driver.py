@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from tilewright import codegen, sim
@@ -25,6 +26,7 @@ from tilewright.ir.expressions import Constant
 from tilewright.ir.statements import Kernel, Program
 from tilewright.ir.types import PointerType
 from tilewright.passes import pipeline
+from tilewright.passes.analysis.tensor_maps import tensor_map_bases, written_tensor_maps
 from tilewright.passes.check_target import choose_target, has_instructions
 from tilewright.runtime import nvrtc
 from tilewright.runtime.arguments import bind
@@ -120,7 +122,7 @@ class Executable:
         self.ir = lowered
         self.target = target
         self.gpu = gpu
-        self._written = frozenset[str]().union(*map(_written, lowered.kernels))
+        self._written = _written(lowered)
         self._simulator = simulator
         self._said_that_copies_are_made = False
         self._source = Once(lambda: codegen.generate(lowered, target).text)
@@ -128,7 +130,10 @@ class Executable:
         # Called for every launch: what it costs is what a launch costs.
         self._call = self._simulate
         if gpu is not None:
-            launcher = Launcher(program, lowered, target, self._written, self.cubin, _print)
+            announce = partial(self._say_that_copies_are_made, "the CPU to the GPU")
+            launcher = Launcher(
+                program, lowered, target, self._written, self.cubin, _print, announce
+            )
             self._call = launcher.launch
 
     @property
@@ -166,30 +171,36 @@ class Executable:
     def __call__(self, *arguments: Any) -> None:
         """Run the program; arrays that it writes are changed in place.
 
-        On a GPU it returns as soon as the launches are queued. Raises `LaunchError` for
-        arguments or a launch that cannot be, and `SimulationError` for what goes wrong in a
-        kernel.
+        On a GPU it returns as soon as the launches are queued, unless arrays of the CPU are
+        copied there and back. Raises `LaunchError` for arguments or a launch that cannot be, and
+        `SimulationError` for what goes wrong in a kernel.
         """
         self._call(arguments)
 
     def _simulate(self, arguments: tuple[Any, ...]) -> None:
         staged = stage(arguments)
-        if staged is not None and not self._said_that_copies_are_made:
-            self._said_that_copies_are_made = True
-            text = f"{self!r} copies arrays of the GPU to the CPU and back"
-            print(f"tilewright: {text}", file=sys.stderr, flush=True)
+        if staged is not None:
+            self._say_that_copies_are_made("the GPU to the CPU")
         given = arguments if staged is None else staged.arguments
         bound = bind(self.program, given, self._written)
         run = HostRun(
             self.ir,
             lambda kernel, values: self._simulator.launch(kernel, values, bound.memories, _print),
             _print,
+            bound.sizes,
         )
         run(bound.values)
         bound.copy_back()
         if staged is not None:
             names = enumerate(param.name for param in self.program.params)
             staged.copy_back({position for position, name in names if name in self._written})
+
+    def _say_that_copies_are_made(self, way: str) -> None:
+        """Say once that arrays go from one memory to another, and back."""
+        if not self._said_that_copies_are_made:
+            self._said_that_copies_are_made = True
+            text = f"tilewright: {self!r} copies arrays of {way} and back"
+            print(text, file=sys.stderr, flush=True)
 
     def __repr__(self) -> str:
         where = "the simulator" if self.gpu is None else f"the GPU {self.gpu.name}"
@@ -216,8 +227,8 @@ def compile(
     neither `schedule` nor `numerics` is asked for, else the simulator. `schedule` says when
     asynchronous operations land in the simulator: "late" (the default), "eager", "random" or
     "random:SEED". `numerics` is "fast". `workers` is the number of threads that simulate,
-    `step_limit` bounds the turns of the kernel's loops, `memory_limit` the bytes that the
-    simulated chip may take.
+    `step_limit` bounds the turns of loops that the warps of a CTA take together, `memory_limit`
+    the bytes that the simulated chip may take.
 
     Raises `TilewrightError`s for everything that is wrong with the program or the options.
     """
@@ -333,10 +344,15 @@ def _refuse(what: str, found: object, choices: tuple[str, ...]) -> NoReturn:
     )
 
 
-def _written(kernel: Kernel) -> frozenset[str]:
-    """Name the pointers that a kernel may write through."""
-    pointers = {param.name for param in kernel.params if isinstance(param.type, PointerType)}
-    return frozenset(pointers - read_only_pointers(kernel))
+def _written(program: Program) -> frozenset[str]:
+    """Name the parameters whose memory a program may write, through pointers or tensor maps."""
+    bases = tensor_map_bases(program.host)
+    found: set[str] = set()
+    for kernel in program.kernels:
+        pointers = {param.name for param in kernel.params if isinstance(param.type, PointerType)}
+        found |= pointers - read_only_pointers(kernel)
+        found |= {bases[name] for name in written_tensor_maps(kernel) if name in bases}
+    return frozenset(found)
 
 
 def _resources(kernel: Kernel, usage: Mapping[str, nvrtc.KernelUsage]) -> Resources:

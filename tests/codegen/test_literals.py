@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tilewright.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, SCALARS, dtype
-from tilewright.codegen.spelling import Names, literal, narrow_bits
+from tilewright.base.narrow import encode
+from tilewright.codegen.spelling import Names, literal
 
 
 @pytest.mark.parametrize(
@@ -47,10 +48,10 @@ def test_float32_literals_are_shortest() -> None:
 def test_narrow_literals_are_rounded_once() -> None:
     # Just above a tie of float16, by less than float32 can tell.
     tie = 1.0 + 2.0**-11
-    assert narrow_bits(tie, FLOAT16) == 0x3C00
-    assert narrow_bits(tie + 2.0**-40, FLOAT16) == 0x3C01
-    assert narrow_bits(1.0 + 2.0**-8 + 2.0**-40, BFLOAT16) == 0x3F81
-    assert narrow_bits(1e30, FLOAT16) == 0x7C00
+    assert encode(tie, FLOAT16) == 0x3C00
+    assert encode(tie + 2.0**-40, FLOAT16) == 0x3C01
+    assert encode(1.0 + 2.0**-8 + 2.0**-40, BFLOAT16) == 0x3F81
+    assert encode(1e30, FLOAT16) == 0x7C00
 
 
 @pytest.mark.parametrize("name", [n for n in SCALARS if n.startswith(("float8", "float4"))])
@@ -60,13 +61,13 @@ def test_narrow_literals_of_representable_values(name: str) -> None:
     values = bits.view(kind.numpy).astype(np.float64)
     for code, value in zip(bits, values, strict=True):
         if np.isfinite(value) and value != 0:
-            assert narrow_bits(float(value), kind) == code
+            assert encode(float(value), kind) == code
 
 
 def test_double_literals() -> None:
     assert float(literal(1 / 3, FLOAT64)) == 1 / 3
     largest = 3.3895313892515355e38
-    assert narrow_bits(largest, BFLOAT16) == 0x7F7F
+    assert encode(largest, BFLOAT16) == 0x7F7F
 
 
 def test_names() -> None:

@@ -61,8 +61,8 @@ from tilewright.ir.statements import (
     While,
     Write,
 )
-from tilewright.ir.types import PointerType, ScalarType, TensorMapType
-from tilewright.isa import async_copy, matrix_moves, named
+from tilewright.ir.types import TENSOR_MAP_POINTER, PointerType, ScalarType, TensorMapType
+from tilewright.isa import async_copy, matrix_moves, named, tensor_copy
 
 A, B, OUT = pointer("a", "float32"), pointer("b", "float32"), pointer("out", "float32")
 N = scalar("n")
@@ -361,6 +361,29 @@ def test_bulk_copy_takes_addresses_of_each_space() -> None:
         text.split()
     ).replace("( shared", "(shared")
     assert "const float *a" in text
+    assemble(built, "sm_90")
+
+
+def test_coordinates_are_one_operand() -> None:
+    tensor_map = Var("map", TensorMapType())
+    address = AddressOf(tensor_map, (), TENSOR_MAP_POINTER)
+    place = SharedBase(PointerType(Space.SHARED, FLOAT32, 1024))
+    barrier = Offset(place, int32(1024), PointerType(Space.SHARED, dtype("uint64"), 8))
+    space = "shared::cta"
+    load = named.form(tensor_copy.tensor_load, dim="3d", space=space)
+    hinted = named.form(tensor_copy.tensor_load, dim="1d", space=space, hint="L2::cache_hint")
+    store = named.form(tensor_copy.tensor_store, dim="2d", mode="tile")
+    built = program(
+        (tensor_map,),
+        Instruct(load, (place, address, TID, int32(4), int32(5), barrier)),
+        Instruct(hinted, (place, address, TID, barrier, constant(7, dtype("uint64")))),
+        Instruct(store, (address, TID, int32(0), place)),
+        shared_bytes=2048,
+    )
+    text = source(built, "sm_90").text
+    assert f"{load.text} [%0], [%1, {{%2, %3, %4}}], [%5];" in text
+    assert f"{hinted.text} [%0], [%1, {{%2}}], [%3], %4;" in text
+    assert f"{store.text} [%0, {{%1, %2}}], [%3];" in text
     assemble(built, "sm_90")
 
 

@@ -56,12 +56,13 @@ def test_cells_can_be_swapped() -> None:
 
 
 def test_what_is_kept_in_a_list_keeps_the_value_of_now() -> None:
-    assert printed("x: T.int32 = n\nkept = [x + i for i in (0, 1)]\nx = 0\nB[0] = kept[1]") == [
+    body = "x: T.int32 = n\nkept = [x + i for i in (0, 1)]\nx = 0\nB[kept[0]] = kept[1]"
+    assert printed(body) == [
         "x: T.int32 = n",
         "value: T.let = x",
         "value_1 = x + 1",
         "x = 0",
-        "B[0] = value_1",
+        "B[value] = value_1",
     ]
 
 

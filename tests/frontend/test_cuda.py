@@ -183,6 +183,8 @@ def test_functions_of_integers(text: str, becomes: str) -> None:
         "T.exp2(x)",
         "T.fma(x, x, T.float32(1.0))",
         "T.pow(x, T.float32(2.0))",
+        *(f"T.{name}(x)" for name in ("acosh", "cbrt", "erf", "expm1", "log1p")),
+        *(f"T.{name}(x, x)" for name in ("atan2", "fmod", "hypot", "nextafter")),
         "T.isnan(x)",
         "T.abs(x)",
         "T.ldexp(x, n)",
@@ -209,6 +211,33 @@ def test_limits_and_literals_of_floats() -> None:
         'x = T.rsqrt(T.cast(n, "float32"))',
         "x = T.pow(x, T.float32(2.0))",
     ]
+
+
+def test_literals_are_rounded_before_they_are_converted() -> None:
+    body = """
+    x: T.float32 = T.cast(T.float16(0.1), "float32")
+    x = T.cast(T.cast(T.float8_e8m0fnu(0.3), "float32"), "float64")
+    """
+    assert printed(body) == [
+        "x: T.float32 = T.float32(0.0999755859375)",
+        "x = T.float32(0.5)",
+    ]
+
+
+def test_infinity_is_that_of_the_type() -> None:
+    line = printed('x: T.float32 = T.cast(T.infinity("float8_e5m2"), "float32")')[-1]
+    assert line == 'x: T.float32 = T.cast(T.reinterpret(T.uint8(124), "float8_e5m2"), "float32")'
+    refused("x = «T.infinity('float8_e4m3fn')»", "type-mismatch")
+    refused("x = «T.infinity('int32')»", "type-mismatch")
+
+
+def test_what_is_not_computed_with_integers_of_128_bits_and_vectors() -> None:
+    refused("x = «T.cast(T.cast(n, 'uint128'), 'float32')»", "type-mismatch")
+    refused("x = «T.cast(T.float32(n), 'uint128')»", "type-mismatch")
+    refused("x = «T.cast(n, 'uint128') // T.cast(n, 'uint128')»", "type-mismatch")
+    refused("x = «T.popcount(T.cast(n, 'uint128'))»", "type-mismatch")
+    refused("v: T.float32x4\nx = «T.sqrt(v)»", "type-mismatch")
+    refused("v: T.float32x4\nx = «T.cast(v, 'float16x4')»", "type-mismatch")
 
 
 def test_names_that_are_not_there() -> None:

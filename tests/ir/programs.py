@@ -7,12 +7,14 @@ from typing import Any
 import tilewright.isa.barriers
 import tilewright.isa.matrix_moves
 import tilewright.isa.memory
+import tilewright.isa.tensor_copy
 import tilewright.isa.warp_matrix  # noqa: F401  (declares the instructions)
 from tilewright.base.dtypes import (
     BOOL,
     FLOAT16,
     FLOAT32,
     INT32,
+    INT64,
     UINT32,
     dtype,
 )
@@ -51,6 +53,7 @@ from tilewright.ir.statements import (
     Break,
     Continue,
     Declare,
+    EncodeTensorMap,
     For,
     If,
     Instruct,
@@ -64,7 +67,13 @@ from tilewright.ir.statements import (
     While,
     Write,
 )
-from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.types import (
+    TENSOR_MAP_POINTER,
+    PointerType,
+    ScalarType,
+    TensorMapType,
+    TensorType,
+)
 from tilewright.isa.declaration import Form, spell
 from tilewright.layout import S, TileLayout, default_layout, laneid
 
@@ -116,8 +125,9 @@ def program(
     block: tuple[int, int, int] = (32, 1, 1),
     grid: tuple[int | Expr, int | Expr, int | Expr] = (1, 1, 1),
     shared_bytes: int = 0,
+    host: Block = (),
 ) -> Program:
-    """Build a program of one kernel."""
+    """Build a program of one kernel; `host` is what precedes its launch."""
     x, y, z = (e if isinstance(e, Expr) else int32(e) for e in grid)
     tx, ty, tz = (int32(e) for e in block)
     launch = Launch((x, y, z), (tx, ty, tz), (ONE, ONE, ONE), int32(0))
@@ -129,7 +139,7 @@ def program(
         symbols,
         shared_bytes=shared_bytes,
     )
-    return Program("f", params, (LaunchKernel("f_kernel"),), (kernel,))
+    return Program("f", params, (*host, LaunchKernel("f_kernel")), (kernel,))
 
 
 def in_kernel(*body: Any, **options: Any) -> Kernel:
@@ -276,5 +286,48 @@ def lowered() -> Program:
     )
 
 
-ALL = {"operators": operators, "control": control, "views": views, "lowered": lowered}
+def tensor_maps() -> Program:
+    """Build a program that makes tensor maps and points at them; it is of both forms."""
+    n = scalar("n")
+    source = tensor("A", (n, 64), "float16", align=16)
+    amap, bmap = Var("amap", TensorMapType()), Var("bmap", TensorMapType())
+    start = AddressOf(source, (int32(0), int32(0)), PointerType(Space.GLOBAL, FLOAT16, 16))
+    moved = Offset(start, constant(1024, INT64), PointerType(Space.GLOBAL, FLOAT16, 2))
+    rows, big = cast(n, INT64), constant(1 << 32, INT64)
+    host = (
+        EncodeTensorMap(
+            amap,
+            start,
+            (constant(64, INT64), rows - 8),
+            (rows * 128,),
+            (int32(64), int32(8)),
+            (ONE, int32(2)),
+            "float16",
+            swizzle=3,
+        ),
+        EncodeTensorMap(
+            bmap, moved, (big,), (), (n,), (ONE,), "tf32_ftz", l2_promotion=2, oob_fill=1
+        ),
+    )
+    prefetch = form("prefetch.tensormap")
+    pointers = [AddressOf(each, (), TENSOR_MAP_POINTER) for each in (amap, bmap)]
+    named = Var("p", TENSOR_MAP_POINTER)
+    return program(
+        Bind(named, pointers[1]),
+        Instruct(prefetch, (named,)),
+        Instruct(prefetch, (pointers[0],)),
+        params=(source,),
+        kernel_params=(bmap, amap),
+        symbols=(n,),
+        host=host,
+    )
+
+
+ALL = {
+    "operators": operators,
+    "control": control,
+    "views": views,
+    "lowered": lowered,
+    "tensor_maps": tensor_maps,
+}
 __all__ = ["ALL", "Binary", "form", "in_kernel", "load", "program", "scalar", "tensor"]

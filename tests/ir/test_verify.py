@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from programs import ALL, form, load, program, scalar, tensor, typed
+from programs import ALL, form, load, program, scalar, tensor, tensor_maps, typed
 
 from tilewright.base.dtypes import BOOL, FLOAT32, INT32, INT64, UINT32
 from tilewright.base.errors import VerifyError
@@ -46,6 +46,7 @@ from tilewright.ir.statements import (
     Bind,
     Break,
     Declare,
+    EncodeTensorMap,
     For,
     If,
     Instruct,
@@ -59,7 +60,7 @@ from tilewright.ir.statements import (
     While,
     Write,
 )
-from tilewright.ir.types import PointerType, ScalarType, Type
+from tilewright.ir.types import TENSOR_MAP_POINTER, PointerType, ScalarType, TensorMapType, Type
 from tilewright.ir.verify import Stage, verify
 
 I32, F32, B = ScalarType(INT32), ScalarType(FLOAT32), ScalarType(BOOL)
@@ -90,6 +91,11 @@ def view(kind: type, source: Expr, type: Type, *rest: object) -> Program:
 @pytest.mark.parametrize("name", ALL)
 def test_whole_programs_pass(name: str) -> None:
     verify(ALL[name](), "lowered" if name == "lowered" else "high")
+
+
+def test_tensor_maps_pass_in_both_forms() -> None:
+    verify(tensor_maps(), "high")
+    verify(tensor_maps(), "lowered")
 
 
 EXPRESSIONS: dict[str, Program] = {
@@ -227,6 +233,56 @@ def test_rules_of_kernels() -> None:
     good = made()
     refused(replace(good, kernels=good.kernels * 2), "two kernels of a program have one name")
     refused(replace(good, host=(Return(),)), "does not return")
+
+
+def maps(**changes: Any) -> Program:
+    """Change the statement that makes the first tensor map of `tensor_maps`."""
+    good = tensor_maps()
+    first, *rest = good.host
+    assert isinstance(first, EncodeTensorMap)
+    return replace(good, host=(replace(first, **changes), *rest))
+
+
+MAP = Var("amap", TensorMapType())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"var": n}, "a tensor map is given to a int32"),
+        ({"pointer": n}, "not at a int32"),
+        ({"pointer": BASE}, "not at a pointer to uint32 in shared memory"),
+        ({"format": "float16x2"}, "has no elements of 'float16x2'"),
+        ({"strides": ()}, "strides of all but one"),
+        ({"steps": (int32(1),)}, "steps of every axis"),
+        ({"extents": (int32(64), int32(8))}, "a int32 stands where an int64 is needed"),
+        ({"box": (constant(64, INT64), int32(8))}, "a int64 stands where an int32 is needed"),
+    ],
+)
+def test_rules_of_tensor_maps(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(VerifyError) as caught:
+        verify(maps(**changes))
+    assert message in caught.value.message
+
+
+def test_where_tensor_maps_may_stand() -> None:
+    good = tensor_maps()
+    made_late = replace(good, host=(*good.host[1:], good.host[0]))
+    refused(made_late, "the variable 'amap' is not defined where it is used")
+    inside = replace(good.kernels[0], body=(good.host[0],), params=good.params)
+    refused(replace(good, kernels=(inside,)), "a tensor map is made on the host")
+    as_number = AddressOf(MAP, (), PointerType(Space.GENERIC, UINT32, 4))
+    for wrong in (as_number, AddressOf(MAP, (n,), TENSOR_MAP_POINTER)):
+        kernel = replace(good.kernels[0], body=(Bind(Var("q", wrong.type), wrong),))
+        refused(replace(good, kernels=(kernel,)), "the address of a tensor map is a pointer")
+
+
+def test_the_host_of_a_lowered_program_points_at_the_start_of_tensors() -> None:
+    refused(
+        maps(pointer=AddressOf(A, (int32(1), int32(0)), PointerType(Space.GLOBAL, FLOAT32, 4))),
+        "points only at the start of a tensor",
+        "lowered",
+    )
 
 
 def test_an_error_shows_the_place_and_the_node() -> None:

@@ -159,7 +159,7 @@ def test_overloads_differ_in_operands() -> None:
         ("shfl.sync.idx.b32", [5, 6]),
         ("elect.sync", [2, 3]),
         ("mov.b32", [2, 3, 3]),
-        ("tcgen05.mma.cta_group::1.kind::f16", [5, 5]),
+        ("tcgen05.mma.cta_group::1.kind::f16", [5, 5, 6, 6, 9, 9, 10, 10]),
     ):
         forms = spell(text).forms()
         found = sorted(sum(each.count for each in form.operands) for form in forms)

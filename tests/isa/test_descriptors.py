@@ -57,23 +57,35 @@ def test_negated() -> None:
     assert found == 69215376
 
 
+def scaled(args: dict[str, Any]) -> int | None:
+    """Pack a descriptor of a product with scales, or refuse the shape."""
+    kind = "mxf8f6f4"
+    if args["a_dtype"] == args["b_dtype"] == "float4_e2m1fn":
+        kind = "mxf4" if args["sf_dtype"] == "float8_e8m0fnu" else "mxf4nvf4"
+    if (args["M"], args["N"], args["K"]) not in shapes(kind, args["cta_group"]):
+        return None
+    return descriptors.encode_scaled_instruction(
+        kind,
+        args["a_dtype"],
+        args["b_dtype"],
+        args["sf_dtype"],
+        args["M"],
+        args["N"],
+        transpose_a=args["trans_a"],
+        transpose_b=args["trans_b"],
+        deep=args["K"] == 96,
+    )
+
+
 def test_block_scaled() -> None:
     for each in chosen("block_scaled"):
-        if isinstance(each["value"], str):
-            continue
-        args = each["args"]
-        four = "float4_e2m1fn" == args["a_dtype"] == args["b_dtype"]
-        kind = "mxf4" if four else "mxf8f6f4"
-        found = descriptors.encode_scaled_instruction(
-            kind,
-            args["a_dtype"],
-            args["b_dtype"],
-            args["sf_dtype"],
-            args["M"],
-            args["N"],
-            deep=args["K"] == 96,
-        )
-        assert found == each["value"], each
+        expected = None if isinstance(each["value"], str) else each["value"]
+        assert scaled(each["args"]) == expected, each
+
+
+def test_every_vector_is_looked_at() -> None:
+    count = {name: len(chosen(name)) for name in ("dense", "block_scaled", "smem_base")}
+    assert sum(count.values()) == len(VECTORS) and min(count.values()) > 0
 
 
 def test_scale_ids() -> None:
@@ -126,9 +138,9 @@ def test_reserved_bits_are_refused() -> None:
             descriptors.decode_instruction(m, m.constant(1 << bit, UINT32))
 
 
-def shared(machine: EagerMachine, desc: int, transposed: int) -> list[int]:
+def shared(machine: EagerMachine, desc: int, transposed: int, bits: int) -> list[int]:
     tile = descriptors.decode_shared(
-        machine, machine.constant(desc, UINT64), machine.constant(transposed, UINT32)
+        machine, machine.constant(desc, UINT64), machine.constant(transposed, UINT32), bits
     )
     fields = (tile.start, tile.leading, tile.stride, tile.swizzle, tile.base_offset)
     return [int(each.value) for each in (*fields, tile.transposed)]
@@ -141,7 +153,8 @@ def test_shared_descriptors_are_read_back(mode: int, swizzle: int) -> None:
         start, leading, stride = (16 * int(each) for each in random.integers(0, 1 << 14, 3))
         base = int(random.integers(0, 8))
         desc = descriptors.encode_shared(start, leading, stride, mode, base)
-        assert shared(EagerMachine(), desc, 1) == [start, leading, stride, swizzle, base, 1]
+        found = shared(EagerMachine(), desc, 1, 32 if mode == 4 else 16)
+        assert found == [start, leading, stride, swizzle, base, 1]
 
 
 @pytest.mark.parametrize(
@@ -155,5 +168,18 @@ def test_shared_descriptors_are_read_back(mode: int, swizzle: int) -> None:
 )
 def test_bad_shared_descriptors(desc: int, message: str) -> None:
     with pytest.raises(SimulationError, match=message) as caught:
-        shared(EagerMachine(), desc, 0)
+        shared(EagerMachine(), desc, 0, 32)
     assert caught.value.code == "undefined-operation"
+
+
+def test_swizzles_by_the_width_of_elements() -> None:
+    """Only MN-major matrices of 32-bit elements move in units of 32 bytes, and only so."""
+    for bits in (8, 16, 32):
+        for transposed in (0, 1):
+            for mode in range(5):
+                desc = descriptors.encode_shared(0, 16, 1024, mode)
+                if (mode == 4) == (bits == 32 and bool(transposed)):
+                    assert shared(EagerMachine(), desc, transposed, bits)[-1] == transposed
+                else:
+                    with pytest.raises(SimulationError, match="units of 32 bytes"):
+                        shared(EagerMachine(), desc, transposed, bits)

@@ -18,6 +18,7 @@ from tilewright.layout import (
     TileLayout,
     default_layout,
     image,
+    mma_atom_shape,
     mma_shared_layout,
 )
 from tilewright.passes.extract_descriptors import SharedMatrix, Unfit, extract, modes
@@ -169,3 +170,90 @@ def test_every_origin_is_looked_at() -> None:
 def test_mn_major_words_need_the_swizzle_of_pairs() -> None:
     why = reasons(found(mma_shared_layout("float32", 3, (64, 64)), (64, 64), 4, "mn"))
     assert list(why) == [4]
+
+
+# ---------------------------------------------------------------------------- drawn at random
+
+
+def where_the_core_looks(
+    matrix: SharedMatrix, start: int, rows: int, depth: int, size: int, major: str
+) -> np.ndarray:
+    """Give the address of every element, by the canonical layouts of the PTX ISA."""
+    row, k = np.indices((rows, depth))
+    span, chunk = (16, 32, 64, 128, 128)[matrix.mode], 16 // size
+    wide, deep = span // size, 4 if matrix.mode == 4 else 8
+    if major == "k" and matrix.mode == 0:
+        place = row % 8 * 16 + row // 8 * matrix.stride
+        place += k % chunk * size + k // chunk * matrix.leading
+    elif major == "k":
+        place = row % 8 * span + row // 8 * matrix.stride + k * size
+    elif matrix.mode == 0:
+        place = row % chunk * size + row // chunk * matrix.stride
+        place += k % 8 * 16 + k // 8 * matrix.leading
+    else:
+        place = row % wide * size + row // wide * matrix.leading
+        place += k % deep * span + k // deep * matrix.stride
+    place = place + start
+    if matrix.mode == 4:
+        return place ^ (place >> 7 & 3) << 5
+    return place ^ (place >> 7 & span // 16 - 1) << 4
+
+
+@pytest.mark.parametrize("major", ["k", "mn"])
+@pytest.mark.parametrize(("element", "size"), [("int8", 1), ("float16", 2), ("float32", 4)])
+def test_random_buffers(element: str, size: int, major: str) -> None:
+    """Matrices cut out of a buffer of any shape that fits the swizzle, wherever it lies."""
+    random = np.random.default_rng(size)
+    step = 32 // size
+    for _ in range(60):
+        legal = (4,) if major == "mn" and size == 4 else (0, 1, 2, 3)
+        mode = int(random.choice(legal))
+        wide, deep = mma_atom_shape(element, mode)[1], 4 if mode == 4 else 8
+        if major == "k":
+            rows, depth = 8 * int(random.integers(1, 33)), np.lcm(wide, step)
+            depth *= int(random.integers(1, 5))
+        else:
+            rows, depth = wide * int(random.integers(1, 5)), np.lcm(deep, step)
+            depth *= int(random.integers(1, 5))
+        shape = (rows, int(depth)) if major == "k" else (int(depth), rows)
+        layout = mma_shared_layout(element, mode, shape)
+        bytes = image(layout, shape)["m"] * size
+        bytes = bytes if major == "k" else bytes.T
+        unit = 8 if major == "k" else wide
+        height = unit * int(random.integers(1, rows // unit + 1))
+        height = next(each for each in range(height, 0, -unit) if rows % each == 0)
+        blocks = bytes.reshape(rows // height, height, depth // step, step)
+        blocks = blocks.transpose(0, 2, 1, 3).reshape(-1, height, step)
+        matrix = extract(blocks, size, major, modes(layout, size, major), 1024)
+        assert isinstance(matrix, SharedMatrix), (element, mode, shape, matrix)
+        start = 1024 * int(random.integers(0, 64))
+        for block in blocks:
+            origin = start + int(block[0, 0])
+            expected = where_the_core_looks(matrix, origin, height, step, size, major)
+            assert np.array_equal(start + block, expected), (element, mode, shape)
+
+
+@pytest.mark.parametrize("major", ["k", "mn"])
+def test_whatever_is_found_is_where_the_core_looks(major: str) -> None:
+    """For layouts that nobody made for the core, most of which it cannot read."""
+    random = np.random.default_rng(3)
+    count = 0
+    for _ in range(400):
+        size = int(random.choice([2, 4]))
+        step = 32 // size
+        rows = 8 * int(random.integers(1, 9))
+        strides = [16 * int(random.integers(1, 40)) for _ in range(2)]
+        row, k = np.indices((rows, step))
+        fast, slow = (k, row) if major == "k" else (row, k)
+        chunk = int(random.choice([16, 32, 64, 128])) // size
+        bytes = fast % chunk * size + fast // chunk * strides[0]
+        bytes = bytes + slow % 8 * chunk * size + slow // 8 * strides[1]
+        if random.integers(2):
+            bytes = bytes ^ (bytes >> 7 & chunk * size // 16 - 1) << 4
+        tried = [mode for mode in SwizzleMode if (mode == 4) == (major == "mn" and size == 4)]
+        matrix = extract(bytes[None], size, major, tried, 1024)
+        if isinstance(matrix, SharedMatrix):
+            count += 1
+            expected = where_the_core_looks(matrix, 4096, rows, step, size, major)
+            assert np.array_equal(4096 + bytes, expected)
+    assert count > 20

@@ -39,6 +39,7 @@ from tilewright.ir.expressions import (
     SpecialRegister,
     Var,
     as_constant,
+    as_expr,
     binary,
     constant,
     int32,
@@ -318,6 +319,20 @@ def test_a_start_that_is_a_multiple_is_taken() -> None:
     (found,) = lower([ldmatrix_into(fragment(), sliced(start))], grid=16)
     address = found.operands[4]
     assert isinstance(address, AddressOf) and address.type.align == 16
+
+
+def test_facts_are_proven_of_starts_in_range_and_addresses_count_the_others() -> None:
+    stage, lane = scalar("stage"), scalar("column")
+    words = shared("words", (1, 4, 8, 4, 1), UINT32, align=16)
+    part = box(words, stage, (0, 4), (0, 8), (0, 4), lane)
+    body = [Bind(stage, SpecialRegister("ctaid.x")), Bind(lane, SpecialRegister("ctaid.y"))]
+    (found,) = lower([*body, ldmatrix_into(fragment(), part)])
+    address = found.operands[4]
+    assert isinstance(address, AddressOf)
+    place = locate(address.tensor, (int32(0),) * 3)
+    ((offset, scale),) = place.terms
+    assert evaluate(as_expr(offset) * scale, Environment({stage: 1, lane: 0})) == 4 * 128
+    assert evaluate(as_expr(offset) * scale, Environment({stage: -1, lane: 2})) == 4 * -126
 
 
 def test_columns_of_a_swizzled_tile_are_proven_by_enumeration() -> None:

@@ -64,6 +64,7 @@ from tilewright.layout import (
 from tilewright.passes.analysis.evaluation import Environment, evaluate
 from tilewright.passes.lower_tiles import lower_tiles
 from tilewright.passes.lower_views import lower_views
+from tilewright.passes.places import root_of, storage_bytes
 
 X = Var("x", ScalarType(FLOAT32))
 ROW, COLUMN = scalar("i"), scalar("j")
@@ -186,6 +187,19 @@ def test_addresses_of_views_are_those_of_their_elements(chain: tuple[Expr, np.nd
     grid = dict(zip(axes, np.indices(address.shape, sparse=True), strict=True))
     found = offset_of(view, tuple(axes), dict(grid))
     np.testing.assert_array_equal(np.broadcast_to(found, address.shape), address)
+
+
+@settings(max_examples=150, deadline=None)
+@given(chains(), st.data())
+def test_an_index_out_of_range_leads_out_of_the_storage(
+    chain: tuple[Expr, np.ndarray], data: st.DataObject
+) -> None:
+    """Whatever views are taken, and along axes of extent 1 too: the check of bounds must see it."""
+    view, address = chain
+    axes = [scalar(f"i{axis}") for axis in range(address.ndim)]
+    at = dict.fromkeys(axes, 0)
+    at[data.draw(st.sampled_from(axes))] = data.draw(st.sampled_from([-(1 << 16), 1 << 16]))
+    assert not 0 <= offset_of(view, tuple(axes), at) < storage_bytes(kind_of(root_of(view)))
 
 
 def test_wider_elements_begin_where_their_first_does() -> None:

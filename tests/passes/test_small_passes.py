@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pass_programs import (
@@ -19,9 +21,9 @@ from pass_programs import (
 )
 
 from tilewright.base.dtypes import FLOAT16, FLOAT32, FLOAT64, UINT8, UINT32
-from tilewright.base.errors import TargetError
+from tilewright.base.errors import LaunchError, TargetError
 from tilewright.base.spaces import Space
-from tilewright.base.targets import target
+from tilewright.base.targets import Target, target
 from tilewright.frontend.functions import parse
 from tilewright.ir.expressions import (
     Expr,
@@ -59,6 +61,7 @@ from tilewright.passes.lower_division import lower_division
 from tilewright.passes.lower_ids import lower_ids
 from tilewright.passes.lower_views import lower_views
 from tilewright.passes.pipeline import PASSES, Options, lower, stages
+from tilewright.runtime.host import launch_shape
 
 assert barriers  # its declarations are in the table now
 SM_80, SM_90A = target("sm_80"), target("sm_90a")
@@ -224,16 +227,55 @@ def test_an_instruction_that_the_target_lacks_is_refused() -> None:
     assert (error.expected, error.found) == ("sm_90 or later", "sm_80")
 
 
-@pytest.mark.parametrize(
-    ("block", "found"), [((2048, 1, 1), "(2048, 1, 1)"), ((32, 32, 2), "(32, 32, 2)")]
-)
-def test_a_block_that_no_target_launches_is_refused(
-    block: tuple[int, int, int], found: str
+TOO_MUCH = [
+    ({"grid": (1, 65536, 1)}, SM_90A, "each extent from 1 to (2147483647, 65535, 65535)"),
+    ({"block": (2048, 1, 1)}, SM_90A, "each extent from 1 to (1024, 1024, 64)"),
+    ({"block": (1, 1, 65)}, SM_90A, "each extent from 1 to (1024, 1024, 64)"),
+    ({"block": (32, 32, 2)}, SM_90A, "at most 1024 threads"),
+    ({"grid": (8, 1, 1), "cluster": (2, 1, 1)}, SM_80, "no cluster, or sm_90 or later"),
+    ({"grid": (8, 4, 1), "cluster": (8, 4, 1)}, SM_90A, "at most 16 CTAs"),
+    ({"grid": (3, 1, 1), "cluster": (2, 1, 1)}, SM_90A, "whole clusters of (2, 1, 1)"),
+]
+
+
+@pytest.mark.parametrize(("shape", "target", "expected"), TOO_MUCH)
+def test_a_launch_that_cannot_be_is_refused_whether_its_shape_is_known_or_computed(
+    shape: dict[str, tuple[int, int, int]], target: Target, expected: str
 ) -> None:
-    with pytest.raises(TargetError) as caught:
-        check_target(program((), block=block), SM_80)
-    assert (caught.value.code, caught.value.location) == ("resource-limit", line(2))
-    assert caught.value.found == found
+    known = {what: as_extents(extents) for what, extents in shape.items()}
+    with pytest.raises(TargetError) as early:
+        check_target(launched(**known), target)
+    assert (early.value.code, early.value.location) == ("resource-limit", line(2))
+    names = {what: tuple(scalar(f"{what}.{axis}") for axis in "xyz") for what in shape}
+    computed = launched(**names)
+    assert check_target(computed, target) is computed
+    values = {
+        var.name: extent
+        for what, extents in shape.items()
+        for var, extent in zip(names[what], extents, strict=True)
+    }
+    with pytest.raises(LaunchError) as late:
+        launch_shape(computed.kernels[0], values, target)
+    assert (late.value.code, late.value.location) == ("launch-shape", line(2))
+    assert (early.value.expected, early.value.found) == (late.value.expected, late.value.found)
+    assert early.value.expected == expected
+
+
+def as_extents(extents: tuple[int, int, int]) -> tuple[Expr, Expr, Expr]:
+    x, y, z = map(int32, extents)
+    return x, y, z
+
+
+def launched(**shape: tuple[Expr, ...]) -> Program:
+    found = program(())
+    (kernel,) = found.kernels
+    return replace(found, kernels=(replace(kernel, launch=replace(kernel.launch, **shape)),))
+
+
+def test_the_largest_launch_is_taken() -> None:
+    shape = {"grid": (2**31 - 16, 65535, 65535), "block": (4, 4, 64), "cluster": (16, 1, 1)}
+    most = launched(**{what: as_extents(extents) for what, extents in shape.items()})
+    assert check_target(most, SM_90A) is most
 
 
 def test_the_first_usual_target_is_chosen() -> None:

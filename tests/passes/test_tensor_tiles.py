@@ -88,8 +88,7 @@ def refusal(body: str, **names: str) -> TileContractError:
     with pytest.raises(TileContractError) as caught:
         lowered(body, **names)
     error = caught.value
-    assert error.location is not None
-    assert "T.cuda.tile.apply" in error.location.excerpt()
+    assert error.location is not None and error.location.source_line()
     return error
 
 
@@ -117,6 +116,37 @@ def test_parameters_reach_the_instruction() -> None:
     found = issued(lowered(product(", neg_b=True, pred=tid == 0")), tensor_core.mma)
     assert as_constant(found[0].operands[3]) == 135266320 | 1 << 14
     assert {str(each.predicate) for each in found} == {"tid == 0"}
+
+
+def test_optional_operands_choose_the_form() -> None:
+    masks = ", disable_output_lane=(1, 2, T.uint32(3), -1)"
+    for more, names in (
+        ("", []),
+        (masks, ["disable_output_lane"]),
+        (", scale_input_d=3", ["scale_input_d"]),
+        (masks + ", scale_input_d=3", ["disable_output_lane", "scale_input_d"]),
+        (", disable_output_lane=None, scale_input_d=None", []),
+    ):
+        program = lowered(product(more))
+        found = [s for s in walk_statements(program) if isinstance(s, Instruct)]
+        found = [each for each in found if tensor_core.is_product(each.form)]
+        assert len(found) == 4
+        for step, each in enumerate(found):
+            own = [o.name for o in each.form.operands]
+            assert [name for name in own if name in names] == names and len(own) == 5 + len(names)
+            values = [as_constant(operand) for operand in each.operands[4:]]
+            expected = [1, 2, 3, 0xFFFFFFFF] * ("disable_output_lane" in names) + [step > 0]
+            # Only what is there before the first step is scaled.
+            expected += [0 if step else 3] * ("scale_input_d" in names)
+            assert values == expected
+
+
+def test_a_scaled_product_is_refused_where_there_is_none() -> None:
+    made = kernel(product(", accum=True, scale_input_d=1"))
+    lower(made.program, target("sm_103a"))
+    with pytest.raises(TargetError) as caught:
+        lower(made.program, target("sm_110a"))
+    assert caught.value.code == "missing-instruction"
 
 
 def test_steps_go_row_by_row_and_k_innermost() -> None:
@@ -172,6 +202,14 @@ def test_the_base_must_be_aligned() -> None:
         (product().replace("(128, 64, 16)", "(128, 64, 8)"), "tile-shape", "(128, 64, 8)"),
         (product().replace(", instruction_shape=(128, 64, 16)", ""), "tile-shape", "none given"),
         (product(", sat_d=True"), "tile-operand", "sat_d"),
+        (product(", sat=True"), "tile-operand", "'sat'"),
+        (product(", neg_a=tid == 0"), "tile-operand", "neg_a"),
+        (product(", scale_input_d=16"), "tile-operand", "from 0 to 15"),
+        (product(", scale_input_d=tid"), "tile-operand", "from 0 to 15"),
+        (product(", disable_output_lane=(0, 0, 0)"), "tile-operand", "4 masks"),
+        (product(", disable_output_lane=0"), "tile-operand", "4 masks"),
+        (product(", disable_output_lane=(0, 0, 0, 1 << 32)"), "tile-operand", "4 masks"),
+        (product(", disable_output_lane=(0, 0, 0, 1.5)"), "tile-operand", "4 masks"),
         (product(', a_major="m"'), "tile-operand", "'m'"),
         (product(', a_format="bfloat16"'), "tile-operand", "A bfloat16"),
         (product(', a_major="mn"'), "tile-layout", "no descriptor"),
@@ -193,6 +231,61 @@ def test_d_is_laid_out_as_the_core_writes_it() -> None:
     assert error.expected is not None
     assert error.expected.startswith("element [0, 1] in lane 0, column 1")
     assert error.found == "lane 0, column 2"
+
+
+SMALL = """
+d64 = T.cuda.decl_tmem(
+    address[0], ty_args=[T.Tensor((64, 64), "float32", scope="tmem", layout=D64)]
+)
+a64 = T.cuda.decl_tmem(
+    address[0] + T.uint32(128), ty_args=[T.Tensor((64, 16), "float16", scope="tmem", layout=A64)]
+)
+T.cuda.tile.apply(
+    MMA, d64.view(1, 1, 64, 64), a64.view(1, 1, 64, 16), bv.sub[:, 0:1],
+    instruction_shape=(64, 64, 16))
+""".replace("MMA", MMA)
+SPREAD = 'tmem_datapath_layout("F", 64, {}, sub_slab={})'
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_in_tensor_memory_lies_in_the_lanes_of_d(half: int) -> None:
+    names = {"D64": SPREAD.format(64, half), "A64": SPREAD.format(16, half)}
+    (found,) = issued(lowered(SMALL, **names), tensor_core.mma_tmem)
+    assert str(found.operands[0]) == ("d64 + T.uint32(1048576)" if half else "d64")
+    names["A64"] = SPREAD.format(16, 1 - half)
+    error = refusal(SMALL, **names)
+    assert error.code == "tile-layout" and "same half of each 32 lanes" in str(error)
+    assert error.found == f"D from lane {16 * half} on, A from lane {16 - 16 * half} on"
+
+
+def test_a_of_64_rows_in_as_many_lanes_is_not_where_the_core_reads_it() -> None:
+    plain = 'tmem_mma_operand_layout("A", (64, 16), "float16", M=64, cta_group=1)'
+    error = refusal(SMALL, D64=SPREAD.format(64, 0), A64=plain)
+    assert error.code == "tile-layout" and error.expected is not None
+    assert error.expected.startswith("element [16, 0] in lane 32")
+    assert error.found == "lane 16, column 0"
+    assert error.hint == 'tmem_datapath_layout("F", 64, …) gives the layout of A'
+
+
+@pytest.mark.parametrize("start", ["8", "32", "64"])
+def test_d_begins_in_a_lane_that_it_may_begin_in(start: str) -> None:
+    layout = f"TileLayout(S[(4, 16, 64) : (16 @ TLane, 1 @ TLane, 1 @ TCol)] + {start} @ TLane)"
+    error = refusal(SMALL, D64=layout, A64=SPREAD.format(16, 0))
+    assert error.code == "tile-layout"
+
+
+def test_two_products_of_64_rows_fill_the_lanes() -> None:
+    text = """
+d2 = T.cuda.decl_tmem(
+    address[0], ty_args=[T.Tensor((2, 64, 64), "float32", scope="tmem", layout=BOTH)]
+)
+T.cuda.tile.apply(
+    MMA, d2.view(2, 1, 64, 64), a.rearrange("(mr m) (kr k) -> mr kr m k", m=64, k=16), bv,
+    instruction_shape=(64, 64, 16))
+""".replace("MMA", MMA)
+    both = "TileLayout(S[(2, 4, 16, 64) : (16 @ TLane, 32 @ TLane, 1 @ TLane, 1 @ TCol)])"
+    found = issued(lowered(text, BOTH=both), tensor_core.mma)
+    assert [str(each.operands[0]) for each in found] == ["d2"] * 4 + ["d2 + T.uint32(1048576)"] * 4
 
 
 def test_d_lies_within_the_columns() -> None:
@@ -442,7 +535,10 @@ def test_the_seed_reads_lowers_and_prints() -> None:
 PRODUCT = """
 @T.function
 def product(
-    A: T.Tensor(A_SHAPE, ELEMENT), B: T.Tensor(B_SHAPE, ELEMENT), Out: T.Tensor((128, N), D_TYPE)
+    A: T.Tensor(A_SHAPE, ELEMENT),
+    B: T.Tensor(B_SHAPE, ELEMENT),
+    Before: T.Tensor((128, N), "uint32"),
+    Out: T.Tensor((128, N), "uint32"),
 ):
     T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=128))
     tid = T.cuda.thread_idx("x")
@@ -468,22 +564,44 @@ def product(
     d = T.cuda.decl_tmem(
         address[0], ty_args=[T.Tensor((M, N), D_TYPE, scope="tmem", layout=D_LAYOUT)]
     )
+    every = T.cuda.decl_tmem(
+        address[0], ty_args=[T.Tensor((128, N), "uint32", scope="tmem", layout=EVERY)]
+    )
+    frag = T.alloc_local((128, N), "uint32", layout=FRAGMENT)
+    local = frag.view(N, layout="default")
+    for j in range(N):
+        local[j] = Before[tid, j]
+    T.cuda.tile.apply(
+        T.ptx["tcgen05.st.sync.aligned.32x32b.x" + str(N) + ".b32"],
+        every.view(4, 32, N),
+        frag.view(4, 32, N),
+        scope="warpgroup",
+    )
+    T.ptx.tcgen05.wait__st.sync.aligned()
+    T.ptx.tcgen05.fence__before_thread_sync()
+    T.cuda.cta_sync()
+    T.ptx.tcgen05.fence__after_thread_sync()
     left = a.rearrange(A_PATTERN, k=K, m=M)
     if IN_CELLS:
         words = T.alloc_local((128, 32), "uint32", layout=WORDS)
         own = words.view(32, layout="default")
-        halves = a.view("uint32")
+        # The row of each lane; of 64, each half of 32 lanes gets the same sixteen.
+        row = tid if M == 128 else 16 * (tid // 32) + tid % 16
         for j in range(32):
-            own[j] = A.view("uint32")[tid, j]
-        cells = T.cuda.decl_tmem(
+            own[j] = A.view("uint32")[row, j]
+        lanes = T.cuda.decl_tmem(
             address[0] + T.uint32(256),
-            ty_args=[T.Tensor((128, 64), ELEMENT, scope="tmem", layout=A_CELLS)],
+            ty_args=[T.Tensor((128, 32), "uint32", scope="tmem", layout=A_LANES)],
         )
         T.cuda.tile.apply(
             T.ptx["tcgen05.st.sync.aligned.32x32b.x32.b32"],
-            cells.view("uint32").view(4, 32, 32),
+            lanes.view(4, 32, 32),
             words.view(4, 32, 32),
             scope="warpgroup",
+        )
+        cells = T.cuda.decl_tmem(
+            address[0] + T.uint32(256),
+            ty_args=[T.Tensor((M, DEPTH), ELEMENT, scope="tmem", layout=A_CELLS)],
         )
         T.ptx.tcgen05.wait__st.sync.aligned()
         T.ptx.tcgen05.fence__before_thread_sync()
@@ -499,16 +617,13 @@ def product(
             instruction_shape=(M, N, K),
             a_major=A_MAJOR,
             b_major=B_MAJOR,
+            OPTIONS
         )
         T.ptx.tcgen05.commit.cta_group__1.mbarrier__arrive__one.shared__cluster.b64(
             mbar.ptr_to([0])
         )
     T.cuda.mbarrier_wait(mbar.ptr_to([0]), 0)
     T.ptx.tcgen05.fence__after_thread_sync()
-    every = T.cuda.decl_tmem(
-        address[0], ty_args=[T.Tensor((128, N), "uint32", scope="tmem", layout=EVERY)]
-    )
-    frag = T.alloc_local((128, N), "uint32", layout=FRAGMENT)
     T.cuda.tile.apply(
         T.ptx["tcgen05.ld.sync.aligned.32x32b.x" + str(N) + ".b32"],
         frag.view(4, 32, N),
@@ -516,9 +631,8 @@ def product(
         scope="warpgroup",
     )
     T.ptx.tcgen05.wait__ld.sync.aligned()
-    local = frag.view(N, layout="default")
     for j in range(N):
-        Out[tid, j] = T.reinterpret(T.cast(local[j], "uint" + str(BITS)), D_TYPE)
+        Out[tid, j] = local[j]
     T.cuda.cta_sync()
     if warp == 0:
         T.ptx.tcgen05.dealloc.cta_group__1.sync.aligned.b32(address[0], T.uint32(512))
@@ -534,8 +648,14 @@ def results(
     N: int = 64,
     depth: int = 64,
     in_cells: bool = False,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Run a product on the simulator, and with NumPy."""
+    half: int = 0,
+    more: str = "",
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    """Run a product on the simulator: give D before and after it, and the product by NumPy.
+
+    `half` puts D, and A in Tensor Memory, into the upper 16 of each 32 lanes; `more` are further
+    parameters.
+    """
     shapes = [
         (r, depth) if major == "k" else (depth, r) for r, major in zip((M, N), majors, strict=True)
     ]
@@ -545,14 +665,18 @@ def results(
         else f"(kr k) ({x}r {x}) -> {x}r kr {x} k"
         for x, major in zip("mn", majors, strict=True)
     ]
+    d_layout = f'tmem_mma_operand_layout("D", {(M, N)}, {d_type!r}, M={M}, cta_group=1)'
+    if half:
+        d_layout = f'tmem_datapath_layout("F", 64, {N}, sub_slab=1)'
+    cells = f'tmem_datapath_layout("{"D" if M == 128 else "F"}", {M}, {depth}, sub_slab={half})'
     names = {
         "M": M,
         "N": N,
         "K": 8 if element == "float32" else 16,
+        "DEPTH": depth,
         "KIND": repr("tf32" if element == "float32" else "f16"),
         "ELEMENT": repr(element),
         "D_TYPE": repr(d_type),
-        "BITS": 32 if d_type == "float32" else 16,
         "A_SHAPE": shapes[0],
         "B_SHAPE": shapes[1],
         "A_PATTERN": repr(patterns[0]),
@@ -562,24 +686,33 @@ def results(
         "IN_CELLS": in_cells,
         "A_LAYOUT": f"mma_shared_layout({element!r}, {mode}, {shapes[0]})",
         "B_LAYOUT": f"mma_shared_layout({element!r}, {mode}, {shapes[1]})",
-        "D_LAYOUT": f'tmem_mma_operand_layout("D", {(M, N)}, {d_type!r}, M={M}, cta_group=1)',
-        "A_CELLS": f'tmem_mma_operand_layout("A", (128, 64), {element!r}, M=128, cta_group=1)',
+        "D_LAYOUT": d_layout,
+        "A_CELLS": cells,
+        "A_LANES": "TileLayout(S[(128, 32) : (1 @ TLane, 1 @ TCol)])",
         "EVERY": f"TileLayout(S[(128, {N}) : (1 @ TLane, 1 @ TCol)])",
         "FRAGMENT": f"TileLayout(S[(128, {N}) : (1 @ tid_in_wg, 1)])",
         "WORDS": "TileLayout(S[(128, 32) : (1 @ tid_in_wg, 1)])",
     }
     defined = "".join(f"{name} = {value}\n" for name, value in names.items())
-    made = parse_function(HEAD + defined + PRODUCT)
+    made = parse_function(HEAD + defined + PRODUCT.replace("OPTIONS", more))
+    assert parse(made.script()) == made.program
     random = np.random.default_rng(0)
     a, b = (random.integers(-4, 5, (rows, depth)).astype(element) for rows in (M, N))
-    out = np.zeros((128, N), d_type)
     given = [
         np.ascontiguousarray(x if c == "k" else x.T) for x, c in zip((a, b), majors, strict=True)
     ]
-    tilewright.compile(made, target="sm_100a")(*given, out)
-    found = out if M == 128 else out.reshape(4, 2, 16, N)[:, 0].reshape(64, N)
+    before = (16 * random.integers(-8, 9, (128, N))).astype(d_type)
+    words = before.view(f"uint{8 * before.itemsize}").astype(np.uint32)
+    out = np.zeros_like(words)
+    tilewright.compile(made, target="sm_100a")(*given, words, out)
+    found = np.ascontiguousarray(out.astype(f"uint{8 * before.itemsize}")).view(d_type)
+    lanes = np.arange(128)
+    if M == 64:
+        lanes = np.arange(64) // 16 * 32 + np.arange(64) % 16 + 16 * half
+    others = np.setdiff1d(np.arange(128), lanes)
+    assert np.array_equal(out[others], words[others])
     wanted = a.astype(np.float32) @ b.astype(np.float32).T
-    return found.astype(np.float32), wanted
+    return before[lanes].astype(np.float32), found[lanes].astype(np.float32), wanted
 
 
 @pytest.mark.parametrize(
@@ -589,13 +722,54 @@ def results(
         *({"mode": mode, "majors": ("mn", "mn")} for mode in range(4)),
         {"majors": ("k", "mn")},
         {"M": 64, "N": 8},
+        {"M": 64, "N": 32, "half": 1},
+        {"M": 64, "N": 64, "mode": 1, "majors": ("mn", "mn")},
+        {"M": 64, "N": 32, "in_cells": True},
+        {"M": 64, "N": 32, "in_cells": True, "half": 1},
+        {"N": 128, "element": "bfloat16", "in_cells": True, "majors": ("k", "mn")},
+        {"M": 64, "N": 128, "element": "float32", "depth": 32, "in_cells": True},
         {"d_type": "float16"},
+        {"d_type": "float16", "M": 64, "N": 16, "mode": 0},
         {"in_cells": True},
         {"element": "float32", "depth": 32},
         {"element": "float32", "depth": 32, "mode": 4, "majors": ("mn", "mn")},
+        {"element": "float32", "depth": 32, "mode": 4, "majors": ("mn", "mn"), "M": 64},
     ],
     ids=str,
 )
 def test_products_are_right(options: dict[str, Any]) -> None:
-    found, wanted = results(**options)
+    _, found, wanted = results(**options)
     assert np.array_equal(found, wanted)
+
+
+def test_a_product_is_added_to_what_is_there() -> None:
+    before, found, wanted = results(more="accum=True")
+    assert np.array_equal(found, before + wanted)
+
+
+@pytest.mark.parametrize(
+    ("negated", "sign"), [(("neg_a",), -1), (("neg_b",), -1), (("neg_a", "neg_b"), 1)]
+)
+def test_matrices_are_negated(negated: tuple[str, ...], sign: int) -> None:
+    more = "".join(f"{name}=True, " for name in negated)
+    before, found, wanted = results(more=more + "accum=True, sat_d=False")
+    assert np.array_equal(found, before + sign * wanted)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 4])
+def test_what_is_there_is_scaled_once(shift: int) -> None:
+    """Whatever the number of steps in K."""
+    before, found, wanted = results(more=f"accum=True, scale_input_d={shift}")
+    assert np.array_equal(found, before / 2**shift + wanted)
+    _, found, wanted = results(more=f"scale_input_d={shift}", d_type="float16", mode=0)
+    assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("M", "in_cells"), [(128, False), (128, True), (64, False)])
+def test_lanes_stay_that_are_masked(M: int, in_cells: bool) -> None:
+    masks = (0xFFFF0000, 0, 0x12345678, 0xFFFFFFFF)
+    more = f"disable_output_lane=({masks[0]}, T.uint32(0), {masks[2]}, -1)"
+    before, found, wanted = results(M=M, in_cells=in_cells, more=more)
+    lane = np.arange(128) if M == 128 else np.arange(64) // 16 * 32 + np.arange(64) % 16
+    stays = [masks[each // 32] >> each % 32 & 1 for each in lane]
+    assert np.array_equal(found, np.where(np.array(stays)[:, None], before, wanted))

@@ -68,6 +68,90 @@ def test_a_read_outside_shared_memory(shift):
 
 
 @T.function
+def one_of_global(Out: T.Tensor((1,), "int32"), at: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    Out[at] = 1
+
+
+@T.function
+def one_row(Out: T.Tensor((1, 4), "int32"), at: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
+    Out[at, 3] = 1
+
+
+@T.function
+def one_column(Out: T.Tensor((4, 1), "int32"), at: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
+    Out[0, 4 * at] = 1
+
+
+@T.function
+def one_row_of_a_view(Out: T.Tensor((4, 2), "int32"), at: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
+    rows = Out.view(1, 8).sub[at]
+    rows[5] = 1
+
+
+@T.function
+def one_of_shared(Out: T.Tensor((1,), "int32"), at: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
+    a = T.alloc_shared((1,), "int32", layout="default")
+    a[0] = 1
+    Out[0] = a[at]
+
+
+@T.function
+def one_stage_of_shared(Out: T.Tensor((1,), "int32"), at: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
+    a = T.alloc_shared((1, 8, 2), "int32", layout="default")
+    a[0, 7, 1] = 1
+    Out[0] = a[at, 7, 1]
+
+
+@T.function
+def one_of_local(Out: T.Tensor((1,), "int32"), at: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
+    a = T.alloc_local((1,), "int32", layout="default")
+    a[0] = 1
+    Out[0] = a[at]
+
+
+@T.function
+def one_row_of_local(Out: T.Tensor((1,), "int32"), at: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
+    a = T.alloc_local((1, 4), "int32", layout="default")
+    a[0, 2] = 1
+    Out[0] = a[at, 2]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "line"),
+    [
+        (one_of_global, (1,), "Out[at]"),
+        (one_row, (1, 4), "Out[at, 3]"),
+        (one_column, (4, 1), "Out[0, 4 * at]"),
+        (one_row_of_a_view, (4, 2), "rows[5]"),
+        (one_of_shared, (1,), "a[at]"),
+        (one_stage_of_shared, (1,), "a[at, 7, 1]"),
+        (one_of_local, (1,), "a[at]"),
+        (one_row_of_local, (1,), "a[at, 2]"),
+    ],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_an_index_counts_along_an_axis_of_one_element(kernel, shape, line):
+    out = np.zeros(shape, np.int32)
+    run(kernel, out, 0)
+    assert out.sum() == 1
+    for at in (1, 5, -1):
+        out = np.zeros(shape, np.int32)
+        with pytest.raises(tilewright.MemoryFault) as caught:
+            run(kernel, out, at)
+        assert caught.value.code == "out-of-bounds"
+        assert line_in(caught.value) == line_of(kernel, line)
+        assert not out.any()
+
+
+@T.function
 def misaligned_vector(A: T.Tensor((64,), "float32"), Out: T.Tensor((64,), "float32")):
     T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
     v = T.alloc_local((4,), "float32", layout="default")
@@ -202,6 +286,36 @@ def test_the_step_limit_ends_an_endless_loop():
     with pytest.raises(tilewright.StepLimit) as caught:
         run(endless, np.zeros(1, np.int32), step_limit=1_000_000)
     assert line_in(caught.value) == line_of(endless, "while")
+
+
+@T.function
+def takes_turns(Out: T.Tensor((64,), "int32"), turns: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=2, block=64))
+    i = T.cuda.thread_idx("x")
+    taken: T.int32 = 0
+    if i % 2 == 0:
+        for _ in range(turns):
+            taken += 1
+    T.cuda.cta_sync()
+    while taken < turns:
+        taken += 1
+    Out[i] = taken
+
+
+@pytest.mark.parametrize("turns", [1, 3, 1000, 1 << 15, 70_000])
+@pytest.mark.parametrize("schedule", ["late", "random:1"])
+def test_the_step_limit_counts_turns_of_the_warps_of_a_cta(turns, schedule):
+    """Two warps take the turns of even lanes, then of odd lanes; waiting is no turn."""
+    out = np.zeros(64, np.int32)
+    run(takes_turns, out, turns, step_limit=4 * turns, schedule=schedule)
+    assert (out == turns).all()
+    with pytest.raises(tilewright.StepLimit) as caught:
+        run(takes_turns, out, turns, step_limit=4 * turns - 1, schedule=schedule)
+    assert line_in(caught.value) == line_of(takes_turns, "while")
+
+
+def test_a_step_limit_may_be_as_large_as_one_likes():
+    run(takes_turns, np.zeros(64, np.int32), 3, step_limit=1 << 70)
 
 
 def test_an_interrupt_ends_a_launch():

@@ -17,7 +17,6 @@ import pytest
 
 import tilewright
 from tilewright import simt as T
-from tilewright.sim.printing import c_format
 
 TARGET = "sm_90a"
 
@@ -305,25 +304,6 @@ def test_ctas_know_their_cluster():
     out = np.zeros((8, 4), np.int32)
     run(cluster_ids, out)
     assert out[:, :3].tolist() == [[cta // 4, cta % 4, 4] for cta in range(8)]
-
-
-@pytest.mark.parametrize(
-    ("format", "values", "expected"),
-    [
-        ("%d %u %x", [-1, -1, -1], "-1 4294967295 ffffffff"),
-        ("%lld %llu %zu", [-1, -1, 1 << 40], "-1 18446744073709551615 1099511627776"),
-        ("%hd %hhd", [70000, 300], "4464 44"),
-        ("%5d|%-5d|%05d|%+d|% d", [1, 2, 3, 4, 5], "    1|2    |00003|+4| 5"),
-        ("%#x %#o %X %.3d %+u", [255, 8, 255, 5, 5], "0xff 010 FF 005 5"),
-        ("%c%c%%", [65, 256 + 66], "AB%"),
-        ("%f %.1e %g %G", [1.5, 1.5, 1e-7, 1e-7], "1.500000 1.5e+00 1e-07 1E-07"),
-        ("%08.3f|%05f|%F", [-1.5, float("inf"), float("nan")], "-001.500|  inf|NAN"),
-        ("%a %A", [1.5, 0.1], "0x1.8p+0 0X1.999999999999AP-4"),
-        ("%d %d", [1], "1 %d"),
-    ],
-)
-def test_formats_are_those_of_c(format, values, expected):
-    assert c_format(format, values) == expected
 
 
 @T.function

@@ -8,16 +8,21 @@ Imports nothing from this package.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 Number = int | float | bool
 
 # CUDA C++ Programming Guide, "Format Specifiers", without the width `*`.
 _DIRECTIVE = re.compile(
-    r"%(?P<flags>[-+ #0]*\d*(?:\.\d+)?)(?P<size>hh|h|ll|l|z|j|t)?(?P<type>[diouxXeEfFgGaAcsp])|%%"
+    r"%(?P<flags>[-+ #0]*)(?P<width>\d*)(?:\.(?P<precision>\d+))?"
+    r"(?P<size>hh|h|ll|l|z|j|t)?(?P<type>[diouxXeEfFgGaAcsp])|%%"
 )
+# The bits of an integer of each size; those of the others are 64.
+_BITS = {"hh": 8, "h": 16, None: 32}
 _KINDS = {**dict.fromkeys("diouxXc", "int"), **dict.fromkeys("eEfFgGaA", "float"), "p": "pointer"}
 
 
@@ -38,7 +43,10 @@ def directives(text: str) -> list[Directive] | None:
 
 
 def formatted(text: str, values: Iterable[Number]) -> str:
-    """Apply a format to values; missing ones print as the directive itself."""
+    """Apply a format to values, as C does; missing ones print as the directive itself.
+
+    Integers are taken by as many of their bits as the directive says.
+    """
     rest = iter(values)
 
     def render(match: re.Match[str]) -> str:
@@ -52,23 +60,60 @@ def formatted(text: str, values: Iterable[Number]) -> str:
 
 def _directive(match: re.Match[str]) -> Directive:
     kind = _KINDS.get(match["type"], "text")
-    wide = kind != "int" or match["size"] not in (None, "h", "hh")
-    return Directive(match[0], kind, 64 if wide else 32)
+    # Narrower integers are passed as `int`.
+    bits = max(_BITS.get(match["size"], 64), 32) if kind == "int" else 64
+    return Directive(match[0], kind, bits)
 
 
 def _render(match: re.Match[str], value: Number) -> str:
-    flags, kind, bits = match["flags"], match["type"], _directive(match).bits
+    flags, width, kind = match["flags"], match["width"], match["type"]
     match kind:
-        case "d" | "i":
-            half = 1 << (bits - 1)
-            return f"%{flags}d" % ((int(value) + half) % (2 * half) - half)
-        case "o" | "u" | "x" | "X":
-            return f"%{flags}{'d' if kind == 'u' else kind}" % (int(value) % (1 << bits))
+        case "d" | "i" | "o" | "u" | "x" | "X":
+            return _integer(match, int(value))
         case "c":
-            return f"%{flags}c" % chr(int(value) & 0xFF)
+            return f"%{flags}{width}c" % chr(int(value) & 0xFF)
         case "p":
             return hex(int(value))
         case "a" | "A":
-            return float(value).hex()
+            text = _hexadecimal(float(value), match["precision"])
+            return f"%{flags}{width}s" % (text.upper() if kind == "A" else text)
         case _:
-            return f"%{flags}{kind}" % value
+            padding = flags if math.isfinite(value) else flags.replace("0", "")
+            return f"%{padding}{width}{_point(match['precision'])}{kind}" % value
+
+
+def _integer(match: re.Match[str], value: int) -> str:
+    flags, precision, kind = match["flags"], match["precision"], match["type"]
+    span = 1 << _BITS.get(match["size"], 64)
+    value %= span
+    if kind in "di":
+        value -= span if value >= span // 2 else 0
+    else:
+        flags = flags.replace("+", "").replace(" ", "")
+    if precision is not None:
+        flags = flags.replace("0", "")
+    if kind == "o" and "#" in flags:
+        # C's alternate form has a leading zero, Python's the letter o too.
+        flags = flags.replace("#", "")
+        precision = str(max(int(precision or 0), len(f"{value:o}") + (value != 0)))
+    if value == 0:
+        flags = flags.replace("#", "")
+    return f"%{flags}{match['width']}{_point(precision)}{'d' if kind == 'u' else kind}" % value
+
+
+def _point(precision: str | None) -> str:
+    return "" if precision is None else f".{precision}"
+
+
+def _hexadecimal(value: float, precision: str | None) -> str:
+    """Write a number in hexadecimal: as many digits as it needs, or so many after the point."""
+    match = re.fullmatch(r"(-?0x)(\d)\.(\w+)(p.+)", value.hex())
+    if match is None:
+        return str(value)
+    prefix, digits, exponent = match[1], match[2] + match[3], match[4]
+    if precision is None:
+        digits = match[2] + match[3].rstrip("0")
+    else:
+        kept = round(Fraction(int(digits, 16), 1 << 4 * len(match[3])) * (1 << 4 * int(precision)))
+        digits = f"{kept:0{int(precision) + 1}x}"
+    return prefix + digits[0] + ("." if digits[1:] else "") + digits[1:] + exponent

@@ -1,7 +1,7 @@
 """Targets: the GPU architectures that a kernel is compiled for, and their chips' limits.
 
-Imports only `base.errors`. Limits are those of the CUDA C++ Programming Guide, "Compute
-Capabilities"; SM counts are those of the chip a target is named after.
+Imports only `base.errors`. Limits are those of the CUDA C++ Programming Guide, "Technical
+Specifications per Compute Capability"; SM counts are those of the chip a target is named after.
 
     >>> target("sm_90a").shared_bytes
     232448
@@ -10,9 +10,10 @@ Capabilities"; SM counts are those of the chip a target is named after.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 from tilewright.base.errors import TargetError
@@ -65,6 +66,13 @@ _CHIPS: dict[int, tuple[str, int, int, int, int, int, int]] = {
 _SUFFIXES = {90: ("", "a"), **dict.fromkeys((100, 103, 110, 120, 121), ("", "a", "f"))}
 _ARCH = re.compile(r"sm_(\d+)([af]?)$")
 
+# What a launch may be on all targets alike; more than 8 CTAs of a cluster are not portable.
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
+MAX_THREADS = 1024
+MAX_CLUSTER = 16
+CLUSTER_SINCE = 90
+
 # The order in which a program that only asks for "cuda" is given a target without a GPU.
 DEFAULT_ORDER = ("sm_100a", "sm_90a", "sm_120a", "sm_89", "sm_80")
 
@@ -109,6 +117,44 @@ def target(name: str) -> Target:
 def known_targets() -> tuple[str, ...]:
     """List the names of all targets, oldest first."""
     return tuple(f"sm_{c}{suffix}" for c in _CHIPS for suffix in _SUFFIXES.get(c, ("",)))
+
+
+def launch_problem(
+    grid: Sequence[int | None],
+    block: Sequence[int | None],
+    cluster: Sequence[int | None],
+    target: Target,
+) -> tuple[str, str, str] | None:
+    """Say what of a launch's shape is wrong: what, what is expected, what was found.
+
+    Each shape has three extents, `None` where they are not known. `None` stands for a launch
+    that can be, as far as is known.
+    """
+    for what, shape, limits in (
+        ("grid", grid, MAX_GRID),
+        ("block", block, MAX_BLOCK),
+        ("cluster", cluster, (MAX_CLUSTER,) * 3),
+    ):
+        if any(e is not None and not 1 <= e <= most for e, most in zip(shape, limits, strict=True)):
+            return what, f"each extent from 1 to {limits}", _spell(shape)
+    if _known_product(block) > MAX_THREADS:
+        return "block", f"at most {MAX_THREADS} threads", _spell(block)
+    if _known_product(cluster) > 1 and target.capability < CLUSTER_SINCE:
+        return "cluster", f"no cluster, or sm_{CLUSTER_SINCE} or later", _spell(cluster)
+    if _known_product(cluster) > MAX_CLUSTER:
+        return "cluster", f"at most {MAX_CLUSTER} CTAs", _spell(cluster)
+    pairs = zip(grid, cluster, strict=True)
+    if any(g is not None and c is not None and g % c for g, c in pairs):
+        return "grid", f"whole clusters of {_spell(cluster)}", _spell(grid)
+    return None
+
+
+def _known_product(shape: Sequence[int | None]) -> int:
+    return prod(1 if extent is None else extent for extent in shape)
+
+
+def _spell(shape: Sequence[int | None]) -> str:
+    return f"({', '.join('?' if extent is None else str(extent) for extent in shape)})"
 
 
 def requested_arch(request: str | Target | Mapping[str, Any] | None) -> str | None:

@@ -127,8 +127,6 @@ class Arithmetic(ABC):
             return Text(f"bool({self._infix(node)})")
         if kind.is_integer:
             return self._integer(node)
-        if node.op in ("floordiv", "mod"):
-            return self._float_division(node)
         if node.op not in _OPERATORS:
             raise bug(f"no {node.op} of {kind}", node.location)
         return self._infix(node)
@@ -244,11 +242,3 @@ class Arithmetic(ABC):
         if node.op == "floordiv":
             return self._exact(Text(f"{left} >> {divisor.bit_length() - 1}", SHIFT), node.dtype)
         return self._exact(Text(f"{left} & {divisor - 1}", AND), node.dtype)
-
-    def _float_division(self, node: Binary) -> Text:
-        """Round a quotient down, and give what is left: each operation rounds on its own."""
-        quotient = Intrinsic("floor", (Binary("div", node.left, node.right, node.type),), node.type)
-        if node.op == "floordiv":
-            return self.write(quotient)
-        product = Binary("mul", quotient, node.right, node.type)
-        return self.write(Binary("sub", node.left, product, node.type))

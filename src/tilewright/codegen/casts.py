@@ -1,7 +1,8 @@
 """Conversions between element types, as `ir.expressions.Cast` defines them.
 
-May import `base`. Between integers as C's; into floats to nearest even, once; into integers
-towards zero, saturating, by the builtins that have a defined result for every operand.
+May import `base`. Between integers as C's; into floats rounded once, as `base.narrow` says for
+those of at most 16 bits; into integers towards zero, saturating, by the builtins that have a
+defined result for every operand.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
-from tilewright.codegen.spelling import is_narrow, scalar_type
+from tilewright.base.narrow import is_narrow
+from tilewright.codegen.spelling import scalar_type
 
 _NARROWEST_EXACT = 16  # integers of so many bits convert to float exactly
 
@@ -25,7 +27,7 @@ class Conversion:
 def conversion(value: str, source: DType, target: DType) -> Conversion | None:
     """Convert the C++ expression `value` between scalar types; `None` if there is no such cast."""
     spelled = scalar_type(target)
-    if target.base == "float8_e8m0fnu" or source.lanes != 1 or target.lanes != 1:
+    if source.lanes != 1 or target.lanes != 1:
         return None
     if target.is_bool:
         zero = "0.0f" if is_narrow(source) else "0"

@@ -37,6 +37,7 @@ from tilewright.codegen.spelling import (
     snippet_of,
 )
 from tilewright.ir.expressions import (
+    AddressOf,
     Binary,
     Bitcast,
     Cast,
@@ -128,6 +129,8 @@ class Expressions(Arithmetic):
                 return Text(f"{self.names(name)}[{self.text(index)}]")
             case Read(pointer=pointer):
                 return Text(self.memory(pointer))
+            case AddressOf(tensor=Var(name=name, type=TensorMapType())):
+                return Text(f"({self.spell(node.type)})&{self.names(name)}", UNARY)
             case SharedBase():
                 self._uses.shared = True
                 spelled = self.spell(node.type)
@@ -259,8 +262,6 @@ class Expressions(Arithmetic):
     def address(self, node: Expr, space: Space | None = None) -> str:
         """Write an address as the number that an instruction takes, in the operand's space."""
         match node.type:
-            case TensorMapType():
-                return f"uint64_t(&{self.text(node)})"
             case PointerType(space=own) if is_numeric_address(own):
                 return self.text(node)
             case PointerType(space=own):

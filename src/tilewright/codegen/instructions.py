@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import BOOL, DType, dtype
-from tilewright.codegen.spelling import Names, broken, is_narrow, scalar_type
+from tilewright.base.narrow import is_narrow
+from tilewright.codegen.spelling import Names, broken, scalar_type
 from tilewright.isa import conversion
 from tilewright.isa.declaration import Form, Operand, accepted_types
 from tilewright.isa.named import form as completed
@@ -187,9 +188,11 @@ def _operand_list(form: Form, arguments: Sequence[Argument], rendered: dict[str,
             else rendered[a.operand.name]
             for a in arguments
         )
-    for operand in form.operands:
-        if operand.name not in rendered:
-            template = re.sub(rf",\s*\[?\{{{operand.name}\}}\]?", "", template)
+    template = re.sub(
+        r",\s*\[?\{(\w+)\}\]?",
+        lambda match: match[0] if match[1] in rendered else "",
+        template,
+    )
     return re.sub(r"\{(\w+)\}", lambda match: rendered[match[1]], template)
 
 

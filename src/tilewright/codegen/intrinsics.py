@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
-from tilewright.codegen.spelling import is_narrow, scalar_type
+from tilewright.base.narrow import is_narrow
+from tilewright.codegen.spelling import scalar_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The C++ that generated kernels stand on: types and helpers, each emitted only where it is used.
 
-May import `isa`. What it uses of CUDA C++ are builtins that NVRTC has without headers and the
-functions of libdevice; a conversion that has neither is an instruction of `isa`.
+May import `narrow_floats`. What it uses of CUDA C++ are builtins that NVRTC has without headers,
+and the functions of libdevice; a conversion that has neither is an instruction of `isa`.
 
     >>> required({"bfloat16"})
     ('bit_cast', 'widen', 'bfloat16')
@@ -10,28 +10,9 @@ functions of libdevice; a conversion that has neither is an instruction of `isa`
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from tilewright.isa import conversion
-from tilewright.isa.named import form
-
-
-@dataclass(frozen=True, slots=True)
-class Snippet:
-    """A piece of the prelude, and the pieces that it needs before it.
-
-    `older` replaces `text` on targets below the capability `since`.
-    """
-
-    text: str
-    needs: tuple[str, ...] = ()
-    since: int = 0
-    older: str = ""
-
-    def for_capability(self, capability: int) -> str:
-        """Give the text for a target."""
-        return self.text if capability >= self.since else self.older
-
+from tilewright.codegen.narrow_floats import NARROW_FLOATS
+from tilewright.codegen.snippet import Snippet
 
 INTEGERS = """\
 typedef signed char int8_t;
@@ -45,156 +26,6 @@ typedef unsigned long long uint64_t;
 _BIT_CAST = """\
 template <class To, class From>
 __device__ __forceinline__ To bit_cast(From value) { return __builtin_bit_cast(To, value); }
-"""
-
-_WIDEN = """\
-// Narrow floats are kept as bits and computed with in float, each result rounded once more: for
-// + - * / and square roots that is the correctly rounded result of the narrow format itself.
-template <class T> __device__ T narrow(float value);
-#define NARROW_ARITHMETIC(op)                             \\
-  template <class T, class = typename T::narrow_float>    \\
-  __device__ __forceinline__ T operator op(T a, T b) {    \\
-    return narrow<T>(widen(a) op widen(b));               \\
-  }
-#define NARROW_COMPARISON(op)                             \\
-  template <class T, class = typename T::narrow_float>    \\
-  __device__ __forceinline__ bool operator op(T a, T b) { \\
-    return widen(a) op widen(b);                          \\
-  }
-NARROW_ARITHMETIC(+) NARROW_ARITHMETIC(-) NARROW_ARITHMETIC(*) NARROW_ARITHMETIC(/)
-NARROW_COMPARISON(==) NARROW_COMPARISON(!=) NARROW_COMPARISON(<)
-NARROW_COMPARISON(<=) NARROW_COMPARISON(>) NARROW_COMPARISON(>=)
-#undef NARROW_ARITHMETIC
-#undef NARROW_COMPARISON
-template <class T, class = typename T::narrow_float>
-__device__ __forceinline__ T operator-(T a) {
-  a.bits ^= T::sign;
-  return a;
-}
-"""
-
-_FLOAT16 = """\
-struct float16 {
-  uint16_t bits;
-  typedef float16 narrow_float;
-  enum { sign = 0x8000 };
-};
-extern "C" __device__ float __nv_half2float(uint16_t bits);
-extern "C" __device__ uint16_t __nv_float2half_rn(float value);
-__device__ __forceinline__ float widen(float16 value) { return __nv_half2float(value.bits); }
-template <> __device__ __forceinline__ float16 narrow<float16>(float value) {
-  return float16{__nv_float2half_rn(value)};
-}
-"""
-
-_BFLOAT16 = """\
-struct bfloat16 {
-  uint16_t bits;
-  typedef bfloat16 narrow_float;
-  enum { sign = 0x8000 };
-};
-__device__ __forceinline__ float widen(bfloat16 value) {
-  return bit_cast<float>(unsigned(value.bits) << 16);
-}
-"""
-
-_ROUND_BFLOAT16 = form(conversion.cvt, rnd="rn", type="bf16", atype="f32").text
-
-_BFLOAT16_NEW = (
-    _BFLOAT16
-    + f"""\
-template <> __device__ __forceinline__ bfloat16 narrow<bfloat16>(float value) {{
-  uint16_t bits;
-  asm("{_ROUND_BFLOAT16} %0, %1;" : "=h"(bits) : "f"(value));
-  return bfloat16{{bits}};
-}}
-"""
-)
-
-_BFLOAT16_OLD = (
-    _BFLOAT16
-    + """\
-template <> __device__ __forceinline__ bfloat16 narrow<bfloat16>(float value) {
-  unsigned bits = bit_cast<unsigned>(value);
-  return bfloat16{uint16_t(value != value ? 0x7fff : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
-}
-"""
-)
-
-_SMALL_FLOAT = """\
-// A float of at most eight bits. `specials` says what stands for infinity and NaN: 0 nothing,
-// 1 as in IEEE 754, 2 only NaN, all ones, 3 only NaN, in the place of -0.
-template <int exponent_bits, int fraction_bits, int bias, int specials>
-__device__ __forceinline__ float decode_small_float(unsigned bits) {
-  unsigned sign = (bits >> (exponent_bits + fraction_bits)) << 31;
-  unsigned magnitude = bits & ((1u << (exponent_bits + fraction_bits)) - 1);
-  unsigned fraction = magnitude & ((1u << fraction_bits) - 1);
-  unsigned exponent = magnitude >> fraction_bits;
-  bool last = exponent == (1u << exponent_bits) - 1;
-  bool nan = specials == 1 ? last && fraction != 0
-           : specials == 2 ? magnitude == (1u << (exponent_bits + fraction_bits)) - 1
-           : specials == 3 && sign != 0 && magnitude == 0;
-  if (nan) return bit_cast<float>(0x7fffffffu);
-  if (specials == 1 && last) return bit_cast<float>(sign | 0x7f800000u);
-  float unit = bit_cast<float>((127u - bias - fraction_bits + (exponent ? exponent : 1)) << 23);
-  float value = float(exponent ? fraction + (1u << fraction_bits) : fraction) * unit;
-  return bit_cast<float>(bit_cast<unsigned>(value) | sign);
-}
-
-// To nearest even; beyond the largest finite value the result is that value.
-template <int exponent_bits, int fraction_bits, int bias, int specials>
-__device__ __forceinline__ uint8_t encode_small_float(float value) {
-  const unsigned sign_bit = 1u << (exponent_bits + fraction_bits);
-  const unsigned last = sign_bit - 1;
-  const unsigned nan = specials == 1 || specials == 2 ? last
-                     : specials == 3 ? sign_bit : last;
-  const unsigned largest = specials == 1 ? last - (1u << fraction_bits)
-                         : specials == 2 ? last - 1 : last;
-  if (value != value) return uint8_t(nan);
-  unsigned bits = bit_cast<unsigned>(value) & 0x7fffffffu;
-  unsigned sign = bit_cast<unsigned>(value) >> 31 ? sign_bit : 0;
-  unsigned magnitude;
-  if (bits < (128u - bias) << 23) {
-    // Below the normal range: adding a power of two leaves the fraction, rounded, in its low bits.
-    float power = bit_cast<float>((128u - bias + 23 - fraction_bits) << 23);
-    magnitude = bit_cast<unsigned>(bit_cast<float>(bits) + power) - bit_cast<unsigned>(power);
-  } else {
-    const int dropped = 23 - fraction_bits;
-    unsigned rebased = bits - ((127u - bias) << 23);
-    magnitude = (rebased + (1u << (dropped - 1)) - 1 + ((rebased >> dropped) & 1)) >> dropped;
-  }
-  magnitude = magnitude < largest ? magnitude : largest;
-  return uint8_t(specials == 3 && magnitude == 0 ? 0 : sign | magnitude);
-}
-"""
-
-
-def _small_float(name: str, exponent: int, fraction: int, bias: int, specials: int) -> Snippet:
-    format = f"<{exponent}, {fraction}, {bias}, {specials}>"
-    return Snippet(
-        f"""\
-struct {name} {{
-  uint8_t bits;
-  typedef {name} narrow_float;
-  enum {{ sign = {1 << (exponent + fraction):#x} }};
-}};
-__device__ __forceinline__ float widen({name} value) {{
-  return decode_small_float{format}(value.bits);
-}}
-template <> __device__ __forceinline__ {name} narrow<{name}>(float value) {{
-  return {name}{{encode_small_float{format}(value)}};
-}}
-""",
-        ("small_float",),
-    )
-
-
-_E8M0 = """\
-struct float8_e8m0fnu { uint8_t bits; };
-__device__ __forceinline__ float widen(float8_e8m0fnu value) {
-  unsigned bits = value.bits;
-  return bit_cast<float>(bits == 255 ? 0x7fffffffu : bits ? bits << 23 : 0x00400000u);
-}
 """
 
 _ODD = """\
@@ -344,21 +175,7 @@ VECTOR_ARITHMETIC(+) VECTOR_ARITHMETIC(-) VECTOR_ARITHMETIC(*) VECTOR_ARITHMETIC
 SNIPPETS: dict[str, Snippet] = {
     "uint128": Snippet("typedef unsigned __int128 uint128_t;\n"),
     "bit_cast": Snippet(_BIT_CAST),
-    "widen": Snippet(_WIDEN),
-    "float16": Snippet(_FLOAT16, ("widen",)),
-    "bfloat16": Snippet(_BFLOAT16_NEW, ("widen", "bit_cast"), 80, _BFLOAT16_OLD),
-    "small_float": Snippet(_SMALL_FLOAT, ("widen", "bit_cast")),
-    "float8_e3m4": _small_float("float8_e3m4", 3, 4, 3, 1),
-    "float8_e4m3": _small_float("float8_e4m3", 4, 3, 7, 1),
-    "float8_e4m3fn": _small_float("float8_e4m3fn", 4, 3, 7, 2),
-    "float8_e4m3b11fnuz": _small_float("float8_e4m3b11fnuz", 4, 3, 11, 3),
-    "float8_e4m3fnuz": _small_float("float8_e4m3fnuz", 4, 3, 8, 3),
-    "float8_e5m2": _small_float("float8_e5m2", 5, 2, 15, 1),
-    "float8_e5m2fnuz": _small_float("float8_e5m2fnuz", 5, 2, 16, 3),
-    "float6_e2m3fn": _small_float("float6_e2m3fn", 2, 3, 1, 0),
-    "float6_e3m2fn": _small_float("float6_e3m2fn", 3, 2, 3, 0),
-    "float4_e2m1fn": _small_float("float4_e2m1fn", 2, 1, 1, 0),
-    "float8_e8m0fnu": Snippet(_E8M0, ("bit_cast",)),
+    **NARROW_FLOATS,
     "odd": Snippet(_ODD, ("bit_cast",)),
     "narrow_fma": Snippet(_NARROW_FMA, ("odd", "widen")),
     "vector": Snippet(_VECTOR),

@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import CompilerBug
 from tilewright.base.locations import Location
+from tilewright.base.narrow import encode
 from tilewright.base.spaces import Space
 from tilewright.codegen.prelude import RESERVED
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, Type
@@ -113,11 +114,6 @@ def snippet_of(dtype: DType) -> str | None:
     return dtype.base
 
 
-def is_narrow(dtype: DType) -> bool:
-    """Tell the floating formats that the prelude defines."""
-    return dtype.is_float and dtype.base not in _SCALARS
-
-
 def scalar_type(dtype: DType) -> str:
     """Spell an element type; a vector of sub-byte elements is a vector of bytes."""
     if dtype.lanes == 1:
@@ -186,7 +182,7 @@ def _float(value: float, dtype: DType) -> str:
         return _double(value)
     if dtype.base == "float32":
         return _single(value)
-    return f"{scalar_type(dtype)}{{{narrow_bits(value, dtype):#x} /* {value:g} */}}"
+    return f"{scalar_type(dtype)}{{{encode(value, dtype):#x} /* {value:g} */}}"
 
 
 def _double(value: float) -> str:
@@ -204,31 +200,3 @@ def _single(value: float) -> str:
     if len(text) > 16:
         text = np.format_float_scientific(rounded, unique=True, trim="0")
     return f"{text}f"
-
-
-def narrow_bits(value: float, dtype: DType) -> int:
-    """Round a number to a narrow format, once, and give its bits.
-
-    Narrower formats than 16 bits saturate, as the conversions of PTX do.
-    """
-    kind = dtype.numpy
-    with np.errstate(over="ignore", invalid="ignore"):
-        if dtype.bits < 16 and not math.isnan(value):
-            largest = _largest(dtype)
-            value = max(-largest, min(largest, value))
-        bits = np.array(_odd_single(value), dtype=np.float32).astype(kind)
-    return int(bits.view(np.uint16 if dtype.bits == 16 else np.uint8))
-
-
-def _largest(dtype: DType) -> float:
-    values = np.arange(1 << dtype.bits).astype(np.uint8).view(dtype.numpy).astype(np.float64)
-    return float(np.max(values[np.isfinite(values)]))
-
-
-def _odd_single(value: float) -> np.float32:
-    """Round to float32 towards zero, setting the last bit where something was lost."""
-    nearest = np.float32(value)
-    if not np.isfinite(nearest) or float(nearest) == value:
-        return nearest
-    other = np.nextafter(nearest, np.float32(math.inf if float(nearest) < value else -math.inf))
-    return nearest if nearest.view(np.uint32) & 1 else other

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64, DType
+from tilewright.base.narrow import is_narrow
 from tilewright.base.spaces import Space
 from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.instructions import Argument, helper, overload_key
 from tilewright.codegen.overflow import full, interval
-from tilewright.codegen.spelling import broken, bug, is_narrow
+from tilewright.codegen.spelling import broken, bug
 from tilewright.ir.expressions import (
     Binary,
     Cast,
@@ -48,7 +49,7 @@ from tilewright.ir.statements import (
     While,
     Write,
 )
-from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
+from tilewright.ir.types import PointerType, ScalarType, TensorType
 from tilewright.ir.visit import variables, walk, walk_statements
 from tilewright.isa.declaration import Form, Operand
 
@@ -306,7 +307,7 @@ class Statements:
     def _passed(self, operand: Operand, value: Expr) -> str:
         if operand.kind == "address":
             return self._write.address(value, operand.space)
-        if isinstance(value.type, PointerType | TensorMapType):
+        if isinstance(value.type, PointerType):
             return self._write.address(value)
         return self._write.text(value)
 
@@ -322,8 +323,6 @@ def _register_type(operand: Operand, value: Expr) -> DType:
     match value.type:
         case PointerType(space=space):
             return UINT32 if space is Space.SHARED or space.address_bits == 32 else UINT64
-        case TensorMapType():
-            return UINT64
         case _ if operand.kind == "predicate" and operand.role == "in":
             return BOOL
         case _:

@@ -18,7 +18,7 @@ from tilewright.frontend.tensors import space_named
 from tilewright.frontend.values import ScalarKind, Value, as_dtype, as_tuple, lift_index, wrap
 from tilewright.frontend.views import resolve_layout
 from tilewright.ir.expressions import Expr, Var, as_constant
-from tilewright.ir.types import PointerType, ScalarType, TensorType, Type
+from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType, Type
 from tilewright.ir.visit import variables
 
 
@@ -35,8 +35,18 @@ class PointerKind:
 
     type: PointerType
 
-    def __call__(self, *args: Any, **kwargs: Any) -> PointerKind:
+    def __call__(self, *args: Any, **kwargs: Any) -> PointerKind | TensorMapKind:
         return pointer(*args, **kwargs) if args or kwargs else self
+
+
+@dataclass(frozen=True)
+class TensorMapKind:
+    """A tensor map as an annotation: `T.TensorMap()`, `T.Ptr(T.TensorMap)`."""
+
+    type: TensorMapType = TensorMapType()
+
+    def __call__(self) -> TensorMapKind:
+        return self
 
 
 @dataclass(frozen=True)
@@ -111,8 +121,12 @@ def _extent(value: Any) -> Expr:
     return extent
 
 
-def pointer(kind: Any = UINT8, space: str = "global", align: int | None = None) -> PointerKind:
-    """Describe a pointer to an element type in a space."""
+def pointer(
+    kind: Any = UINT8, space: str = "global", align: int | None = None
+) -> PointerKind | TensorMapKind:
+    """Describe a pointer to an element type in a space; or to a tensor map, which is that map."""
+    if isinstance(kind, TensorMapKind) or kind == "tensormap":
+        return TensorMapKind()
     element = as_dtype(kind)
     return PointerKind(
         PointerType(space_named(space), element, element.bytes if align is None else align)
@@ -138,7 +152,7 @@ def parameter_type(annotation: Any, name: str, location: Location) -> Type:
                 expected='scope="global"',
                 found=f'scope="{space.value}"',
             )
-        case TensorKind() | PointerKind():
+        case TensorKind() | PointerKind() | TensorMapKind():
             return annotation.type
         case ScalarKind():
             return ScalarType(annotation.dtype)
@@ -151,8 +165,8 @@ def parameter_type(annotation: Any, name: str, location: Location) -> Type:
                 f"the annotation of {name!r} is not a type of a parameter",
                 code="bad-annotation",
                 location=location,
-                expected="T.Tensor(shape, dtype), T.Ptr(dtype), T.handle, or a scalar "
-                "such as T.int32",
+                expected="T.Tensor(shape, dtype), T.Ptr(dtype), T.handle, T.TensorMap(), or "
+                "a scalar such as T.int32",
                 found=repr(annotation),
             )
 

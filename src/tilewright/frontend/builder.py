@@ -36,18 +36,23 @@ class Builder:
 
     `where` is the place of the code that is being read, `arguments` the places of the arguments
     of the call that is being made, by position or keyword. `cells` are the names of mutable
-    cells; `hint` is the name that the value of the current expression is about to get; `depth`
-    counts the branches and loops of the kernel that are open; `reader` is who reads.
+    cells, `taken` those of variables that hold what a place held (see `frontend.taking`), and
+    `exposed` says where the address of such a place was taken, in a later loop. `hint` is the
+    name that the value of the current expression is about to get; `depth` counts the branches
+    and loops of the kernel that are open, `loops` only these; `reader` is who reads.
     """
 
     blocks: list[list[Stmt]] = field(default_factory=list[list[Stmt]])
     names: set[str] = field(default_factory=lambda: set(_RESERVED))
     cells: set[str] = field(default_factory=set[str])
+    taken: set[str] = field(default_factory=set[str])
+    exposed: dict[str, Location | None] = field(default_factory=dict[str, "Location | None"])
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     where: Location | None = None
     arguments: dict[int | str, Location] = field(default_factory=dict[int | str, Location])
     hint: str | None = None
     depth: int = 0
+    loops: int = 0
     reader: Any = None
 
     @contextmanager
@@ -81,6 +86,11 @@ class Builder:
             chosen = f"{name}_{number}"
         self.names.add(chosen)
         return chosen
+
+    @property
+    def in_kernel(self) -> bool:
+        """Tell whether what is read now runs on the device."""
+        return self.reader is not None and self.reader.opened is not None
 
     def variable(self, name: str, type: Type) -> Var:
         """Make a variable of a name that is not taken."""

@@ -181,9 +181,9 @@ def cta_reduce(value: Any, op: str, num_warps: int, scratch: Any) -> Any:
     first = binary("eq", SpecialRegister("laneid", location=here()), 0, here())
     builder.emit(If(first, tuple(body), location=here()))
     cta_sync()
-    total = scratch[0]
+    total = scratch.at(0)
     for index in range(1, count):
-        total = operate(kind, total, scratch[index])
+        total = operate(kind, total, scratch.at(index))
     result = wrap(_settled(name, total.expr))
     cta_sync()
     return result

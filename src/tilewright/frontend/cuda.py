@@ -19,6 +19,8 @@ from tilewright.frontend.entry import KernelAttributes, LaunchConfig
 from tilewright.frontend.issuing import condition, issue, result, shared_address, uint32
 from tilewright.frontend.namespaces import Namespace
 from tilewright.frontend.storage import decl_tensor
+from tilewright.frontend.tensor_descriptors import TCGEN05
+from tilewright.frontend.tensor_maps import tensormap_encode_tiled
 from tilewright.frontend.tiles import TILE
 from tilewright.frontend.values import lift, wrap
 from tilewright.ir.expressions import (
@@ -272,7 +274,9 @@ def trap_when_assert_failed(predicate: Any) -> None:
 
 def clock64() -> Any:
     """Read the clock, uint64."""
-    return wrap(SpecialRegister("clock64", ScalarType(UINT64), location=here()))
+    builder = current()
+    register = SpecialRegister("clock64", ScalarType(UINT64), location=here())
+    return wrap(builder.bind(builder.named(None, "clock"), register))
 
 
 MEMBERS: dict[str, Any] = {
@@ -282,13 +286,14 @@ MEMBERS: dict[str, Any] = {
     "LaunchConfig": LaunchConfig,
     "KernelAttributes": KernelAttributes,
     "tile": TILE,
+    "tcgen05": TCGEN05,
     **{
         each.__name__: each
         for each in (
             *(warp_sync, warpgroup_sync, syncthreads_and, syncthreads_or),
             *(elect_sync, thread_fence, mbarrier_wait, mbarrier_wait_acquire_cluster),
             *(nano_sleep, fdividef, ffs_u32, cvta_generic_to_shared),
-            *(decl_tmem, get_tmem_addr),
+            *(decl_tmem, get_tmem_addr, tensormap_encode_tiled),
             *(printf, trap_when_assert_failed, clock64),
             _conversion("half2float", "float16", "float32"),
             _conversion("bfloat162float", "bfloat16", "float32"),

@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.base.dtypes import INT32
 from tilewright.base.errors import FrontendError, LaunchError
 from tilewright.base.locations import Location
+from tilewright.base.targets import MAX_BLOCK, MAX_THREADS
 from tilewright.frontend.annotations import parameter_type
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.values import as_tuple, lift_index
@@ -21,7 +22,6 @@ from tilewright.ir.types import Type
 
 _POLICIES = ("default", "spread", "load_balancing")
 _AXES = ("x", "y", "z")
-MAX_THREADS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +115,12 @@ def _check(grid: tuple[Expr, ...], block: tuple[Expr, ...], cluster: tuple[Expr,
     """Hold a launch to what is known of it now."""
     threads = [as_constant(each) for each in block]
     known = prod(int(each) for each in threads if each is not None)
-    if known > MAX_THREADS or int(threads[2] or 1) > 64:
+    if known > MAX_THREADS or int(threads[2] or 1) > MAX_BLOCK[2]:
         raise LaunchError(
             "the block is larger than any that can be launched",
             code="launch-shape",
             location=argument_place("block"),
-            expected=f"at most {MAX_THREADS} threads, of which at most 64 along z",
+            expected=f"at most {MAX_THREADS} threads, of which at most {MAX_BLOCK[2]} along z",
             found=f"{known} threads, {threads[2]} along z",
         )
     for axis, whole, part in zip(_AXES, grid, cluster, strict=True):

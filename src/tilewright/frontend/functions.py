@@ -24,7 +24,7 @@ from tilewright.base.locations import Location
 from tilewright.frontend.annotations import Optional
 from tilewright.frontend.builder import Builder, active, current, here
 from tilewright.frontend.frames import Frame
-from tilewright.frontend.markers import Constexpr
+from tilewright.frontend.markers import Constexpr, Expanded
 from tilewright.frontend.reader import (
     LocalFunction,
     Reader,
@@ -163,7 +163,7 @@ def _identity(value: Any) -> tuple[Any, Any]:
     return typing.cast("Any", type(value)), value
 
 
-class InlineFunction:
+class InlineFunction(Expanded):
     """A function that is expanded, with its branches and loops, where a kernel calls it."""
 
     def __init__(self, function: FunctionType) -> None:

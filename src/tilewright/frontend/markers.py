@@ -29,14 +29,21 @@ class MetaValue:
     value: Any
 
 
+class Expanded:
+    """A function whose source is read where a kernel calls it; its arguments are values."""
+
+
 @dataclass(frozen=True)
 class Let:
-    """The annotation of a binding that is made in the kernel whatever its value."""
+    """The annotation of a binding that is made in the kernel whatever its value.
 
-    dtype: DType | None = None
+    `kind` is the annotation of the value's type, if it is given.
+    """
+
+    kind: Any = None
 
     def __getitem__(self, kind: Any) -> Let:
-        return Let(kind.dtype)
+        return Let(kind)
 
 
 @dataclass(frozen=True)

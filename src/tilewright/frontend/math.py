@@ -12,8 +12,9 @@ from typing import Any
 
 import ml_dtypes
 
-from tilewright.base.dtypes import BOOL, FLOAT32, INT32, DType
+from tilewright.base.dtypes import BOOL, FLOAT32, INT32, UINT8, DType
 from tilewright.base.errors import FrontendError
+from tilewright.base.narrow import format_of
 from tilewright.frontend.annotations import PointerKind
 from tilewright.frontend.builder import here
 from tilewright.frontend.values import Value, as_dtype, as_tuple, lift, operand, operate, wrap
@@ -23,9 +24,9 @@ from tilewright.ir.types import ScalarType, bits_of
 
 # Functions of one number, of the number's own type if that is floating, else of float32.
 UNARY = (
-    *("ceil", "floor", "round", "trunc", "nearbyint", "sqrt", "rsqrt", "exp", "exp2", "exp10"),
-    *("log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
-    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid"),
+    *("ceil", "floor", "round", "trunc", "nearbyint", "sqrt", "rsqrt", "cbrt", "exp", "exp2"),
+    *("exp10", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos"),
+    *("atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid"),
 )
 # Functions of two numbers, brought to one floating type.
 BINARY = ("pow", "atan2", "fmod", "hypot", "copysign", "nextafter")
@@ -54,7 +55,7 @@ def _float(value: Any, other: DType | None = None) -> Expr:
 
 
 def _scalar(value: Expr) -> None:
-    if not isinstance(value.type, ScalarType):
+    if not isinstance(value.type, ScalarType) or value.dtype.lanes != 1:
         raise FrontendError(
             "a number is expected",
             code="type-mismatch",
@@ -113,11 +114,13 @@ def count_function(name: str) -> Callable[[Any], Any]:
 
     def apply(x: Any) -> Any:
         value = lift(x)
-        if not isinstance(value.type, ScalarType) or not value.dtype.is_integer:
+        counted = isinstance(value.type, ScalarType) and value.dtype.is_integer
+        if not counted or value.dtype.bits > 64:
             raise FrontendError(
                 f"{name} counts bits of an integer",
                 code="type-mismatch",
                 location=here(),
+                expected="an integer of at most 64 bits",
                 found=str(value.type),
             )
         return wrap(Intrinsic(name, (value,), ScalarType(INT32), location=here()))
@@ -195,7 +198,8 @@ def cast(value: Any, dtype: Any) -> Any:
     """Convert a value to an element type."""
     kind = as_dtype(dtype)
     found = lift(value, kind)
-    _scalar(found)
+    if found.type != ScalarType(kind):
+        _scalar(found)
     return wrap(ir.cast(found, kind, here()))
 
 
@@ -220,7 +224,21 @@ def reinterpret(value: Any, ty: Any = None, *, ty_args: Any = None) -> Any:
 
 def infinity(dtype: Any = "float32") -> Any:
     """Give the infinity of a floating type."""
-    return wrap(ir.constant(float("inf"), as_dtype(dtype), here()))
+    kind = as_dtype(dtype)
+    format = format_of(kind)
+    if not kind.is_float or (format is not None and format.specials != "ieee"):
+        raise FrontendError(
+            f"{kind} has no infinity",
+            code="type-mismatch",
+            location=here(),
+            expected="a floating type with infinities",
+            found=str(kind),
+        )
+    if format is None or not format.saturates:
+        return wrap(ir.constant(float("inf"), kind, here()))
+    # A literal is converted, and conversions saturate.
+    bits = ir.constant(format.infinity, UINT8, here())
+    return wrap(Bitcast(bits, ScalarType(kind), location=here()))
 
 
 def _limits(dtype: Any) -> tuple[DType, float, float]:

@@ -17,8 +17,16 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, current, here
-from tilewright.frontend.tensors import Pointer, Region, Tensor, offset, pointer_type
-from tilewright.frontend.values import Scalar, Value, lift, lift_index, wrap
+from tilewright.frontend.taking import Taken, as_place
+from tilewright.frontend.tensors import (
+    Pointer,
+    Region,
+    Tensor,
+    TensorMap,
+    offset,
+    pointer_type,
+)
+from tilewright.frontend.values import Value, lift, lift_index, wrap
 from tilewright.ir.expressions import (
     Expr,
     Load,
@@ -197,6 +205,8 @@ class Call:
         self.form = form
         # Results that go to memory, or to nowhere, pass through a cell.
         self.through: list[tuple[int, DType, Expr | None, bool]] = []
+        # Arguments of helpers that the instruction writes to.
+        self.taken: list[Taken] = []
         self.operands: list[Expr | None] = []
         for position, (operand, value) in enumerate(zip(expected, given, strict=True)):
             where = argument_place(position)
@@ -229,6 +239,8 @@ class Call:
         elif stores:
             # Where the instruction was not executed there is nothing to bring anywhere.
             builder.emit(If(predicate, tuple(stores), location=here()))
+        for each in self.taken:
+            builder.blocks[-1].extend(each.updates())
 
     def _convert(
         self, operand: Operand, value: Any, position: int, where: Location | None
@@ -269,8 +281,10 @@ class Call:
             return value.expr
         bits = space.address_bits
         expected = f"a pointer into {space.value} memory, or a uint{bits}"
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor | TensorMap):
             hint = "take the address of an element: t.ptr_to([i]) or T.address_of(t)"
+            if isinstance(value, TensorMap):
+                hint = f"take its address: T.address_of({value.var.name})"
             raise self._wrong(operand, expected, str(value.expr.type), where, hint)
         address = self._lifted(operand, value, dtype(f"uint{bits}"), where)
         kind = address.type
@@ -307,7 +321,7 @@ class Call:
         if isinstance(value, Sink):
             self.through.append((position, own, None, is_read))
             return None
-        place = value.expr if isinstance(value, Scalar) else None
+        place = as_place(value)
         cells = current().cells
         if not isinstance(place, Load | Read) and not (
             isinstance(place, Var) and place.name in cells
@@ -322,6 +336,8 @@ class Call:
             )
         if not accepts(operand.type, place.dtype):
             raise self._wrong(operand, _types(operand), str(place.type), where)
+        if isinstance(value, Taken):
+            self.taken.append(value)
         if isinstance(place, Load) and _is_local_array(place.tensor):
             return place
         if isinstance(place, Load | Read):

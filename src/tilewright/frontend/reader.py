@@ -18,14 +18,15 @@ from tilewright.frontend.annotations import Optional, parameter_type, symbols_of
 from tilewright.frontend.builder import Builder, current
 from tilewright.frontend.entry import Entry, KernelParameters, device_entry
 from tilewright.frontend.frames import Binding, Frame
-from tilewright.frontend.markers import Constexpr
+from tilewright.frontend.markers import Constexpr, Expanded
 from tilewright.frontend.reader_statements import Signal, StatementReader
 from tilewright.frontend.source import Source, read_source
+from tilewright.frontend.taking import taken, tidied
 from tilewright.frontend.values import wrap
-from tilewright.ir.expressions import Var
+from tilewright.ir.expressions import AddressOf, Var
 from tilewright.ir.statements import Kernel, LaunchKernel, Program, Stmt
-from tilewright.ir.types import TensorType, Type
-from tilewright.ir.visit import defined, variables
+from tilewright.ir.types import PointerType, TensorMapType, TensorType, Type
+from tilewright.ir.visit import defined, variables, walk_expressions
 
 
 class _Cells(Mapping[str, Any]):
@@ -61,7 +62,7 @@ def surroundings(function: FunctionType) -> tuple[Mapping[str, Any], ...]:
 
 
 @dataclass
-class LocalFunction:
+class LocalFunction(Expanded):
     """A function that is defined inside the code that is read, expanded where it is called."""
 
     node: ast.Lambda | ast.FunctionDef
@@ -125,7 +126,8 @@ class Reader(StatementReader):
                 location=_header(where, source.tree),
                 hint="begin with T.device_entry(launch=T.cuda.LaunchConfig(grid=…, block=…))",
             )
-        return Program(name, self.params, tuple(host), tuple(self.kernels), location=where)
+        body = tidied(tuple(host), self.builder)
+        return Program(name, self.params, body, tuple(self.kernels), location=where)
 
     def take_effect(self, value: Any, node: ast.Expr) -> None:
         """Enter a kernel, or set its parameters, where a statement says so."""
@@ -180,13 +182,14 @@ class Reader(StatementReader):
         opened = self.opened
         assert opened is not None
         self.opened = None
-        body = tuple(opened.body)
+        body = tidied(tuple(opened.body), self.builder)
         outer = {var.name: var for var in defined(tuple(host))}
         used = (opened.entry.launch, *body)
         captured = [v for part in used for v in variables(part) if v.name in outer]
         self._check_captured(captured, opened.entry.location)
         params = opened.params
         if params is None:
+            self._check_maps(body, outer)
             params = (*self.params, *dict.fromkeys(captured))
         index = len(self.kernels)
         default = f"{name}_kernel" + (f"_{index}" if index else "")
@@ -208,7 +211,8 @@ class Reader(StatementReader):
     def _check_captured(self, captured: list[Var], where: Location | None) -> None:
         """Refuse kernels that use what lives on the host but is no plain value."""
         for var in captured:
-            if var.name in self.builder.cells or isinstance(var.type, TensorType):
+            is_place = isinstance(var.type, TensorType | PointerType)
+            if var.name in self.builder.cells or is_place:
                 raise FrontendError(
                     f"the kernel uses {var.name!r}, which is declared before it, on the host",
                     code="unbound-name",
@@ -216,6 +220,23 @@ class Reader(StatementReader):
                     hint="declare it after T.device_entry(…)",
                     notes=(f"declared at {var.location.header()}",) if var.location else (),
                 )
+
+    def _check_maps(self, body: tuple[Stmt, ...], host: Mapping[str, Var]) -> None:
+        """Refuse a kernel that points at a tensor map which the host has not made."""
+        made = {*host, *(var.name for var in self.params)}
+        for node in walk_expressions(body):
+            match node:
+                case AddressOf(tensor=Var(type=TensorMapType()) as var) if var.name not in made:
+                    raise FrontendError(
+                        f"the kernel uses the tensor map {var.name!r}, which is not made before it",
+                        code="unbound-name",
+                        location=node.location,
+                        hint=f"T.cuda.tensormap_encode_tiled({var.name}, …) makes it, before "
+                        "T.device_entry(…)",
+                        notes=(f"declared at {var.location.header()}",) if var.location else (),
+                    )
+                case _:
+                    continue
 
     # ---- functions that are expanded
 
@@ -266,7 +287,7 @@ class Reader(StatementReader):
         kinds = inspect.Parameter
         plain = [*arguments.posonlyargs, *arguments.args]
         defaults: list[Any] = [kinds.empty] * (len(plain) - len(arguments.defaults))
-        defaults += [self.evaluate(each) for each in arguments.defaults]
+        defaults += [taken(self.evaluate(each)) for each in arguments.defaults]
         found = [
             kinds(
                 each.arg,
@@ -280,7 +301,7 @@ class Reader(StatementReader):
         if arguments.vararg is not None:
             found.append(kinds(arguments.vararg.arg, kinds.VAR_POSITIONAL))
         for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-            value = kinds.empty if default is None else self.evaluate(default)
+            value = kinds.empty if default is None else taken(self.evaluate(default))
             found.append(kinds(each.arg, kinds.KEYWORD_ONLY, default=value))
         if arguments.kwarg is not None:
             found.append(kinds(arguments.kwarg.arg, kinds.VAR_KEYWORD))

@@ -9,16 +9,19 @@ from __future__ import annotations
 import ast
 import operator
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
+from tilewright.frontend.annotations import PointerKind, TensorMapKind
 from tilewright.frontend.frames import Binding
 from tilewright.frontend.markers import Constexpr, Let, MetaValue
 from tilewright.frontend.reader_expressions import ExpressionReader
 from tilewright.frontend.storage import alloc_local, local_scalar
-from tilewright.frontend.tensors import CellTensor, Pointer
+from tilewright.frontend.taking import settled, taken
+from tilewright.frontend.tensors import CellTensor, Pointer, TensorMap
 from tilewright.frontend.values import Cell, Scalar, ScalarKind, Value, VectorKind, lift, wrap
 from tilewright.ir.expressions import Constant, Var, cast
 from tilewright.ir.statements import Assign
@@ -49,7 +52,7 @@ class AssignmentReader(ExpressionReader):
             case ast.Tuple() | ast.List():
                 self.unpack(target, value)
             case ast.Subscript():
-                place, index = self.evaluate(target.value), self.index(target.slice)
+                value, place, index = self.in_order(self._with_place(value, target))
                 stays = value if isinstance(place, Value) else self.kept(value)
                 self.assign_item(place, index, stays, where)
             case ast.Attribute():
@@ -57,6 +60,11 @@ class AssignmentReader(ExpressionReader):
             case _:
                 self.refuse(target, "this target of an assignment")
         return value
+
+    def _with_place(self, value: Any, target: ast.Subscript) -> Iterator[Any]:
+        yield value
+        yield self.evaluate(target.value)
+        yield self.index(target.slice)
 
     def assign_item(self, place: Any, index: Any, value: Any, where: Location) -> None:
         """Assign to an element of a tensor, or of a Python object; a cell there keeps its place."""
@@ -85,7 +93,7 @@ class AssignmentReader(ExpressionReader):
             parts[first:last] = [parts[first:last]]
         targets = [each.value if isinstance(each, ast.Starred) else each for each in target.elts]
         names = [getattr(each, "id", "value") for each in targets]
-        parts = [self.settled(part, name=name) for part, name in zip(parts, names, strict=True)]
+        parts = [settled(part, name) for part, name in zip(parts, names, strict=True)]
         for each, part in zip(targets, parts, strict=True):
             self.assign(each, part)
 
@@ -132,7 +140,7 @@ class AssignmentReader(ExpressionReader):
         if isinstance(value, list | tuple | dict):
             return self.kept(value)
         if not isinstance(value, Scalar | Pointer):
-            return value
+            return taken(value)
         plain = isinstance(value.expr, Constant | Var)
         if plain and not self.builder.reads_state(value.expr):
             return value
@@ -140,14 +148,7 @@ class AssignmentReader(ExpressionReader):
 
     def kept(self, value: Any) -> Any:
         """Make what goes into a Python container stay what it is now."""
-        if isinstance(value, MetaValue):
-            return value.value
-        kind = typing.cast("Any", type(value))
-        if kind is list or kind is tuple:
-            return typing.cast("Any", kind(self.kept(each) for each in value))
-        if kind is dict:
-            return {key: self.kept(each) for key, each in value.items()}
-        return self.settled(value)
+        return value.value if isinstance(value, MetaValue) else taken(value)
 
     def declare(self, name: str, dtype: DType, init: Any) -> Cell:
         """Declare a mutable cell."""
@@ -185,24 +186,27 @@ class AssignmentReader(ExpressionReader):
         function = self.binary_operator(node.op)
         match node.target:
             case ast.Name() as target:
-                old, value = self.in_order(
+                old, value = self.values(
                     [ast.copy_location(ast.Name(target.id, ast.Load()), target), node.value]
                 )
                 new = self.perform(where, function, old, value)
                 self.builder.where = where
                 self.assign_name(target.id, new, where)
             case ast.Subscript() as target:
-                place, index = self.evaluate(target.value), self.index(target.slice)
-                item = self.perform(where, operator.getitem, place, index)
-                parts: list[Any] = list(index) if isinstance(index, tuple) else [index]  # pyright: ignore[reportUnknownArgumentType] an index is any object
-                (old, *parts), value = self.after([self.content(item, where), *parts], node.value)
+                place, index, old, value = self.in_order(self._with_old(target, node.value, where))
                 new = self.perform(where, function, old, value)
-                index = tuple(parts) if isinstance(index, tuple) else parts[0]
                 self.assign_item(place, index, new, where)
             case ast.Attribute() as target:
-                (old,), value = self.after([self.attribute(target)], node.value)
+                old, value = self.values([target, node.value])
                 new = self.perform(where, function, old, value)
                 self.assign_attribute(target, new, where)
+
+    def _with_old(self, target: ast.Subscript, value: ast.expr, where: Location) -> Iterator[Any]:
+        place, index = self.evaluate(target.value), self.index(target.slice)
+        yield place
+        yield index
+        yield self.item(place, index, where)
+        yield self.evaluate(value)
 
     # ---- `x: annotation = e`
 
@@ -224,12 +228,12 @@ class AssignmentReader(ExpressionReader):
                 self.builder.hint = name
                 made = self.perform(where, alloc_local, annotation.shape, annotation.dtype)
                 self._place(target, made, where)
-            case Let() if node.value is not None:
-                value = self.perform(where, lift, self.evaluate(node.value), annotation.dtype)
-                if annotation.dtype is not None:
-                    value = self.perform(where, cast, value, annotation.dtype)
-                self.builder.where = where
-                bound = wrap(self.builder.bind(name, value))
+            case Let() | TensorMapKind() if node.value is not None:
+                self.builder.hint = name
+                value = self.evaluate(node.value)
+                self.builder.hint = None
+                kind = annotation.kind if isinstance(annotation, Let) else annotation
+                bound = self.let(name, value, kind, where)
                 self._place(target, MetaValue(bound), where)
             case Constexpr() if node.value is not None:
                 self._place(target, MetaValue(self.evaluate(node.value)), where)
@@ -243,6 +247,26 @@ class AssignmentReader(ExpressionReader):
                     expected="an element type such as T.int32, an array such as T.float32[4], "
                     "or T.let with a value",
                 )
+
+    def let(self, name: str, value: Any, kind: Any, where: Location) -> Value:
+        """Bind a value to a name, whatever it is; a tensor map has its name already."""
+        wanted = TensorMap if isinstance(kind, TensorMapKind) else Pointer
+        if isinstance(kind, PointerKind | TensorMapKind) and not isinstance(value, wanted):
+            raise FrontendError(
+                f"{name!r} is annotated as another type than its value has",
+                code="type-mismatch",
+                location=where,
+                expected=str(kind.type),
+                found=str(value.expr.type) if isinstance(value, Value) else repr(value),
+            )
+        if isinstance(value, TensorMap):
+            return value
+        dtype = kind.dtype if isinstance(kind, ScalarKind) else None
+        bound = self.perform(where, lift, value, dtype)
+        if dtype is not None:
+            bound = self.perform(where, cast, bound, dtype)
+        self.builder.where = where
+        return wrap(self.builder.bind(name, bound))
 
     def _place(self, target: ast.expr, value: Any, where: Location) -> None:
         match target:

@@ -8,8 +8,10 @@ ordinary Python is ordinary Python.
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from tilewright.base.errors import FrontendError, TilewrightError
@@ -17,18 +19,11 @@ from tilewright.base.locations import Location
 from tilewright.frontend.builder import Builder, placed
 from tilewright.frontend.failures import failed_assertion, python_failure
 from tilewright.frontend.frames import Binding, Frame, Scope
-from tilewright.frontend.tensors import CellTensor
-from tilewright.frontend.values import Cell, Scalar, Value, operand, wrap
-from tilewright.ir.expressions import (
-    Constant,
-    Load,
-    Var,
-    as_constant,
-    binary,
-    select,
-    unary,
-)
-from tilewright.ir.statements import Bind
+from tilewright.frontend.markers import Expanded, MetaValue
+from tilewright.frontend.taking import Taken, taken
+from tilewright.frontend.tensors import CellTensor, Pointer, Tensor
+from tilewright.frontend.values import Cell, Value, operand, wrap
+from tilewright.ir.expressions import Constant, as_constant, binary, select, unary
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
@@ -62,6 +57,38 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.In: lambda item, among: item in among,
     ast.NotIn: lambda item, among: item not in among,
 }
+
+
+_END = object()
+
+
+def _is_of_dialect(function: Any) -> bool:
+    """Tell whether a function is one of the dialect's own, which may be given places."""
+    function = getattr(function, "__func__", function)
+    if isinstance(function, Expanded):
+        return False
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return module.startswith("tilewright.") and not module.startswith("tilewright.lang")
+
+
+def _parameter_names(function: Any, count: int) -> list[str]:
+    """Name the positional arguments of a call; "value" where the function does not say."""
+    try:
+        names = list(inspect.signature(function).parameters)[:count]
+    except (TypeError, ValueError):
+        names = []
+    return names + ["value"] * (count - len(names))
+
+
+def _given(value: Any, name: str) -> Any:
+    """Give a function a value, unless the caller asks for an expression as it is."""
+    if isinstance(value, MetaValue):
+        return value.value
+    known = isinstance(value, Taken) and not value.is_place
+    found = value if known else taken(value, name)
+    if isinstance(found, Taken):
+        found.shared = True
+    return found
 
 
 class ExpressionReader:
@@ -122,11 +149,10 @@ class ExpressionReader:
             case ast.Attribute():
                 return self.attribute(node)
             case ast.Subscript():
-                value, index = self.evaluate(node.value), self.index(node.slice)
-                where = self.frame.place(node)
-                return self.content(self.perform(where, operator.getitem, value, index), where)
+                parts = (self.evaluate(node.value), self.index(node.slice))
+                return self.item(*parts, self.frame.place(node))
             case ast.BinOp():
-                left, right = self.in_order([node.left, node.right])
+                left, right = self.values([node.left, node.right])
                 where = self.frame.place(node)
                 return self.perform(where, self.binary_operator(node.op), left, right)
             case ast.UnaryOp():
@@ -152,13 +178,13 @@ class ExpressionReader:
             case ast.Dict():
                 return self.dictionary(node)
             case ast.ListComp() | ast.GeneratorExp():
-                found = list(self.comprehension(node.generators, node.elt))
+                found = self.in_order(self.comprehension(node.generators, node.elt))
                 return found if isinstance(node, ast.ListComp) else iter(found)
             case ast.SetComp():
-                return set(self.comprehension(node.generators, node.elt))
+                return set(self.in_order(self.comprehension(node.generators, node.elt)))
             case ast.DictComp():
-                pair = ast.Tuple([node.key, node.value], ast.Load())
-                return dict(self.comprehension(node.generators, ast.copy_location(pair, node)))
+                pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
+                return dict(self.in_order(self.comprehension(node.generators, pair)))
             case ast.JoinedStr():
                 return "".join(self.text(part) for part in node.values)
             case ast.Lambda():
@@ -194,6 +220,11 @@ class ExpressionReader:
             return self.perform(where, value.element)
         return wrap(value.expr) if isinstance(value, Cell) else value
 
+    def item(self, value: Any, index: Any, where: Location) -> Any:
+        """Give an item: an element of a tensor is not read before it is used."""
+        get = value.at if isinstance(value, Tensor | Pointer) else partial(operator.getitem, value)
+        return self.content(self.perform(where, get, index), where)
+
     def attribute(self, node: ast.Attribute) -> Any:
         """Evaluate an attribute; errors point at the name after the dot."""
         value = self.evaluate(node.value)
@@ -201,12 +232,15 @@ class ExpressionReader:
         return self.content(self.perform(where, getattr, value, node.attr), where)
 
     def call(self, node: ast.Call) -> Any:
-        """Evaluate a call, whatever is called."""
+        """Evaluate a call, whatever is called.
+
+        Functions of the dialect are given places, which they may write to, others values.
+        """
         hint, self.builder.hint = self.builder.hint, None
         callee = self.evaluate(node.func)
         plain = [arg.value if isinstance(arg, ast.Starred) else arg for arg in node.args]
         named = [keyword.value for keyword in node.keywords]
-        values = iter(self.in_order([*plain, *named], by_reference=True))
+        values = iter(self.values([*plain, *named]))
         args: list[Any] = []
         places: dict[int | str, Location] = {}
         for arg in node.args:
@@ -222,6 +256,10 @@ class ExpressionReader:
             for key, each in given.items():
                 places[key] = self.frame.place(keyword.value)
                 kwargs[key] = each
+        if not _is_of_dialect(callee):
+            names = _parameter_names(callee, len(args))
+            args = [_given(each, name) for each, name in zip(args, names, strict=True)]
+            kwargs = {name: _given(each, name) for name, each in kwargs.items()}
         self.builder.arguments = places
         self.builder.hint = hint
         return self.perform(self.frame.place(node), callee, *args, **kwargs)
@@ -230,55 +268,44 @@ class ExpressionReader:
         """Evaluate what stands in brackets."""
         match node:
             case ast.Tuple():
-                return tuple(self.index(each) for each in node.elts)
+                return tuple(self.elements(node.elts))
             case ast.Slice():
                 parts = (node.lower, node.upper, node.step)
                 return slice(*(None if p is None else self.evaluate(p) for p in parts))
             case _:
                 return self.evaluate(node)
 
-    def in_order(self, nodes: Sequence[ast.expr], by_reference: bool = False) -> list[Any]:
-        """Evaluate one after another.
+    def values(self, nodes: Sequence[ast.expr]) -> list[Any]:
+        """Evaluate expressions, one after another."""
+        return self.in_order(self.evaluate(each) for each in nodes)
 
-        Where a later one issues statements, what earlier ones read is bound before these.
-        Arguments that are places stay so: a call may write to them.
+    def in_order(self, values: Iterable[Any]) -> list[Any]:
+        """List values that are evaluated as they are asked for, one after another.
+
+        Where a later one issues statements, what earlier ones read is taken before these.
         """
-        values: list[Any] = []
-        for node in nodes:
-            values, found = self.after(values, node, by_reference)
-            values.append(found)
-        return values
-
-    def after(
-        self, values: list[Any], node: ast.expr, by_reference: bool = False
-    ) -> tuple[list[Any], Any]:
-        """Evaluate an expression after some values; gives these as they are before, and it."""
-        block = self.builder.blocks[-1] if self.builder.blocks else []
-        before = len(block)
-        found = self.evaluate(node)
-        if len(block) > before:
-            late = block[before:]
-            del block[before:]
-            values = [self.settled(value, by_reference) for value in values]
-            block.extend(late)
-        return values, found
-
-    def settled(self, value: Any, by_reference: bool = False, name: str = "value") -> Any:
-        """Bind, now, a value that would be another one if it were evaluated later."""
-        plain = not isinstance(value, Scalar) or isinstance(value, Cell)
-        if plain or not self.builder.reads_state(value.expr):
-            return value
-        if by_reference and isinstance(value.expr, Var | Load):
-            return value
-        var = self.builder.variable(name, value.expr.type)
-        self.builder.emit(Bind(var, value.expr, location=value.expr.location))
-        return wrap(var)
+        found: list[Any] = []
+        done = 0
+        remaining = iter(values)
+        while True:
+            block = self.builder.blocks[-1] if self.builder.blocks else []
+            before = len(block)
+            value = next(remaining, _END)
+            if len(block) > before:
+                late = block[before:]
+                del block[before:]
+                found[done:] = [taken(each) for each in found[done:]]
+                done = len(found)
+                block.extend(late)
+            if value is _END:
+                return found
+            found.append(value)
 
     def elements(self, nodes: Sequence[ast.expr]) -> list[Any]:
         """Evaluate the elements of a display."""
         found: list[Any] = []
         plain = [each.value if isinstance(each, ast.Starred) else each for each in nodes]
-        for node, value in zip(nodes, self.in_order(plain), strict=True):
+        for node, value in zip(nodes, self.values(plain), strict=True):
             if isinstance(node, ast.Starred):
                 found.extend(value)
             else:
@@ -288,11 +315,14 @@ class ExpressionReader:
     def dictionary(self, node: ast.Dict) -> dict[Any, Any]:
         """Evaluate a dictionary display."""
         found: dict[Any, Any] = {}
-        for key, value in zip(node.keys, node.values, strict=True):
+        written = [each for pair in zip(node.keys, node.values, strict=True) for each in pair]
+        values = iter(self.values([each for each in written if each is not None]))
+        for key in node.keys:
             if key is None:
-                found.update(self.evaluate(value))
+                found.update(next(values))
             else:
-                found[self.evaluate(key)] = self.evaluate(value)
+                name, value = next(values), next(values)
+                found[name] = value
         return found
 
     def comprehension(
@@ -311,7 +341,7 @@ class ExpressionReader:
             return
         first, *rest = generators
         where = self.frame.place(first.iter)
-        for item in self.perform(where, iter, self.evaluate(first.iter)):
+        for item in self.perform(where, iter, taken(self.evaluate(first.iter))):
             self.bind_target(first.target, item)
             conditions = (self.known_truth(each, self.evaluate(each)) for each in first.ifs)
             if all(conditions):
@@ -361,7 +391,7 @@ class ExpressionReader:
 
     def comparison(self, node: ast.Compare) -> Any:
         """Evaluate a comparison; a chain is the conjunction of its links."""
-        values = self.in_order([node.left, *node.comparators])
+        values = self.values([node.left, *node.comparators])
         where = self.frame.place(node)
         result: Any = True
         for op, left, right in zip(node.ops, values, values[1:], strict=False):

@@ -18,6 +18,7 @@ from tilewright.base.locations import Location
 from tilewright.frontend.frames import Binding
 from tilewright.frontend.markers import Loop
 from tilewright.frontend.reader_assignments import AssignmentReader
+from tilewright.frontend.taking import taken
 from tilewright.frontend.values import Value, lift_index, wrap
 from tilewright.ir.expressions import Constant, Expr, Var, cast, constant, int32, truth, unary
 from tilewright.ir.statements import Assert, Break, Continue, For, If, Return, Stmt, While
@@ -136,7 +137,7 @@ class StatementReader(AssignmentReader):
         message = "" if node.msg is None else str(self.evaluate(node.msg))
         where = self.frame.place(node)
         if isinstance(condition, Value) and not isinstance(condition.expr, Constant):
-            test = self.perform(where, truth, condition.expr)
+            test = self.perform(where, truth, condition.expr, where)
             self.builder.emit(Assert(test, message or ast.unparse(node.test), location=where))
         elif not self.known_truth(node.test, condition):
             raise FrontendError(
@@ -162,7 +163,8 @@ class StatementReader(AssignmentReader):
             known = self.known_truth(node.test, condition)
             return self.read_block(node.body if known else node.orelse)
         where = self.frame.place(node)
-        test = self.perform(self.frame.place(node.test), truth, condition.expr)
+        place = self.frame.place(node.test)
+        test = self.perform(place, truth, condition.expr, place)
         reason = "it is bound inside a branch"
         then = self.nested("branch", reason, node.body)
         orelse = self.nested("branch", reason, node.orelse)
@@ -177,13 +179,16 @@ class StatementReader(AssignmentReader):
         begin: Callable[[], None] = lambda: None,
     ) -> tuple[Stmt, ...]:
         """Read statements into a block of the kernel."""
+        is_loop = kind in ("loop", "grid")
         self.builder.depth += 1
+        self.builder.loops += is_loop
         try:
             with self.frame.scope(kind, reason), self.builder.block() as block:
                 begin()
                 self.read_block(body)
         finally:
             self.builder.depth -= 1
+            self.builder.loops -= is_loop
         return tuple(block)
 
     # ---- loops
@@ -195,14 +200,14 @@ class StatementReader(AssignmentReader):
         over = self.iterable(node.iter)
         if not isinstance(over, Loop):
             where = self.frame.place(node.iter)
-            return self.unrolled(node, self.perform(where, iter, over))
+            return self.unrolled(node, self.perform(where, iter, taken(over)))
         self.loop_nest(node, over, self.loop_targets(node.target, len(over.ranges)), 0)
         return None
 
     def iterable(self, node: ast.expr) -> Any:
         """Evaluate what a loop runs over; a `range` is a loop of the kernel."""
         if isinstance(node, ast.Call) and self.evaluate(node.func) is builtins.range:
-            args = self.in_order(node.args)
+            args = self.values(node.args)
             if node.keywords or not 1 <= len(args) <= 3:
                 raise FrontendError(
                     "range takes one to three numbers",
@@ -285,7 +290,7 @@ class StatementReader(AssignmentReader):
             condition = wrap(constant(True, BOOL)) if forever else self.evaluate(node.test)
         if isinstance(condition, Value):
             where, place = self.frame.place(node), self.frame.place(node.test)
-            test = self.perform(place, truth, condition.expr)
+            test = self.perform(place, truth, condition.expr, place)
 
             def begin() -> None:
                 self._reread(node.test)

@@ -9,7 +9,16 @@ from typing import Any
 
 from tilewright.base.dtypes import ALIASES, SCALARS, VECTOR_LANES, dtype
 from tilewright.base.errors import FrontendError
-from tilewright.frontend import annotations, entry, functions, loops, math, ptx, storage
+from tilewright.frontend import (
+    annotations,
+    entry,
+    functions,
+    loops,
+    math,
+    ptx,
+    storage,
+    tensor_maps,
+)
 from tilewright.frontend.builder import here
 from tilewright.frontend.cuda import CUDA
 from tilewright.frontend.markers import Constexpr, Let, MetaValue
@@ -73,6 +82,7 @@ TABLE: dict[str, Any] = {
     "Tensor": annotations.tensor,
     "Ptr": annotations.pointer,
     "handle": annotations.pointer(),
+    "TensorMap": annotations.TensorMapKind(),
     "Optional": optional,
     "dynamic": annotations.dynamic,
     "Var": annotations.dynamic,
@@ -100,6 +110,7 @@ TABLE: dict[str, Any] = {
     "shared_scalar": storage.shared_scalar,
     "local_scalar": storage.local_scalar,
     "address_of": storage.address_of,
+    "stack_alloca": tensor_maps.stack_alloca,
     # what lowering leaves
     "shared_base": storage.shared_base,
     "offset": storage.offset,

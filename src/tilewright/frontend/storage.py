@@ -5,7 +5,7 @@ May import `base`, `ir` and the modules of this folder below it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.base.dtypes import UINT32
@@ -13,7 +13,8 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.frontend.annotations import TensorKind, tensor_type
 from tilewright.frontend.builder import argument_place, current, here
-from tilewright.frontend.tensors import CellTensor, Pointer, Tensor, space_named
+from tilewright.frontend.taking import Taken
+from tilewright.frontend.tensors import CellTensor, Pointer, Tensor, TensorMap, space_named
 from tilewright.frontend.values import (
     Cell,
     Value,
@@ -33,12 +34,13 @@ from tilewright.ir.expressions import (
     Read,
     SharedBase,
     SpecialRegister,
+    Var,
     as_constant,
     cast,
 )
 from tilewright.ir.print_expressions import SHARED_BASE_TYPE
 from tilewright.ir.statements import Write
-from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.types import TENSOR_MAP_POINTER, PointerType, ScalarType, TensorType
 from tilewright.layout import TCol, TLane
 
 _ALLOCATED = (Space.SHARED, Space.LOCAL)
@@ -175,9 +177,25 @@ def alloc_scalar(
 # ---------------------------------------------------------------------------- pointers
 
 
+@dataclass(frozen=True)
+class CellAddress:
+    """`T.address_of(x)` of a mutable cell, which is in no memory: a place for a result."""
+
+    var: Var
+
+
 def address_of(place: Any) -> Any:
-    """Point at an element of a tensor, or at the first element of a tensor."""
-    match place:
+    """Point at an element of a tensor, its first one, a tensor map, or a mutable cell."""
+    match place.exposed() if isinstance(place, Taken) else place:
+        case TensorMap() if current().in_kernel:
+            return wrap(AddressOf(place.expr, (), TENSOR_MAP_POINTER, location=here()))
+        case TensorMap():
+            raise FrontendError(
+                "only a kernel points at a tensor map",
+                code="bad-call",
+                location=here(),
+                hint="the host names it: T.cuda.tensormap_encode_tiled(amap, …)",
+            )
         case Tensor():
             return place.data
         case Value(expr=Load() as load):
@@ -189,9 +207,11 @@ def address_of(place: Any) -> Any:
             return wrap(AddressOf(load.tensor, load.indices, pointer, location=here()))
         case Value(expr=Read() as read):
             return wrap(read.pointer)
+        case Value(expr=Var() as var) if var.name in current().cells:
+            return CellAddress(var)
         case _:
             raise FrontendError(
-                "only an element of a tensor has an address",
+                "only an element of a tensor, or a tensor map, has an address",
                 code="operand-type",
                 location=argument_place(0),
                 expected="T.address_of(t[i]) or T.address_of(t)",

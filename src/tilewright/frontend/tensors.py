@@ -15,6 +15,7 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.frontend import views
 from tilewright.frontend.builder import current, here
+from tilewright.frontend.taking import taken
 from tilewright.frontend.values import (
     Value,
     as_dtype,
@@ -26,10 +27,13 @@ from tilewright.frontend.values import (
 )
 from tilewright.ir.expressions import (
     AddressOf,
+    Binary,
+    Constant,
     Expr,
     Load,
     Offset,
     Read,
+    Var,
     as_constant,
     binary,
     cast,
@@ -37,7 +41,7 @@ from tilewright.ir.expressions import (
 )
 from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Store, Write
-from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 
 
 class Pointer(Value, of=PointerType):
@@ -58,6 +62,10 @@ class Pointer(Value, of=PointerType):
         return wrap(self._element(other))
 
     def __getitem__(self, index: Any) -> Value:
+        return taken(self.at(index))
+
+    def at(self, index: Any) -> Value:
+        """Give the element at an index, to be read where it is used."""
         return wrap(Read(self._element(index), ScalarType(self.expr.dtype), location=here()))
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -146,6 +154,10 @@ class Tensor(Value, of=TensorType):
         return SubviewMaker(self)
 
     def __getitem__(self, index: Any) -> Value:
+        return taken(self.at(index))
+
+    def at(self, index: Any) -> Value:
+        """Give an element, to be read where it is used, or a region."""
         where = as_tuple(index)
         if any(isinstance(each, slice) for each in where):
             return Region(SubviewMaker(self)[where].expr)
@@ -167,12 +179,24 @@ class Tensor(Value, of=TensorType):
         current().emit(Store(self.expr, indices, stored, location=here()))
 
 
+class TensorMap(Value, of=TensorMapType):
+    """A tensor map, or the room for one; a kernel points at it by `T.address_of`."""
+
+    __slots__ = ()
+
+    @property
+    def var(self) -> Var:
+        """Give the variable."""
+        assert isinstance(self.expr, Var)
+        return self.expr
+
+
 class Region(Tensor):
     """A box of a tensor, `t[a:b, c]`: an operand of tile operations only."""
 
     __slots__ = ()
 
-    def __getitem__(self, index: Any) -> Value:
+    def at(self, index: Any) -> Value:
         raise _region_use("be indexed")
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -186,7 +210,7 @@ class CellTensor(Tensor):
 
     def element(self) -> Value:
         """Give the one element."""
-        return self[0]
+        return self.at(0)
 
 
 class SubviewMaker:
@@ -219,16 +243,34 @@ def _axis(index: Any, whole: Expr) -> tuple[Expr, int, Expr | None]:
         )
     start = int32(0) if given.start is None else lift_index(given.start)
     stop = whole if given.stop is None else lift_index(given.stop)
-    length = difference(stop, start)
-    extent = binary("floordiv", binary("add", length, step - 1, here()), step, here())
+    extent = _count(difference(stop, start), step)
     found = as_constant(extent)
     if found is not None and found < 1:
         raise FrontendError("a view is empty", code="bad-index", location=here())
     return start, step, extent
 
 
+def _count(length: Expr, step: int) -> Expr:
+    """Count the elements of a slice; `n` elements reach over `(n - 1) * step + 1`."""
+    match length:
+        case Binary(
+            op="add",
+            left=Binary(
+                op="mul",
+                left=Binary(op="sub", left=count, right=Constant(value=1)),
+                right=Constant(value=by),
+            ),
+            right=Constant(value=1),
+        ) if by == step:
+            return count
+        case _:
+            return binary("floordiv", binary("add", length, step - 1, here()), step, here())
+
+
 def difference(stop: Expr, start: Expr) -> Expr:
-    """Subtract, so that `x + n` minus `x` is `n` whatever `x` is."""
+    """Subtract, so that `x + n` minus `x` is `n` whatever `x` and `n` are."""
+    if isinstance(stop, Binary) and stop.op == "add" and stop.left == start:
+        return stop.right
     terms = _terms(stop, 1)
     for atom, factor in _terms(start, -1).items():
         terms[atom] = terms.get(atom, 0) + factor

@@ -15,9 +15,11 @@ from tilewright.frontend.namespaces import Namespace
 from tilewright.frontend.ptx import complete
 from tilewright.frontend.tensors import Tensor
 from tilewright.frontend.values import ScalarKind, Value, as_tuple, lift
+from tilewright.ir.expressions import Expr
 from tilewright.ir.statements import Apply
 from tilewright.isa.declaration import Form
-from tilewright.isa.tensor_core import is_product, left_space, product_tiles
+from tilewright.isa.tensor_core import is_product, left_space, options
+from tilewright.isa.tile_forms import tile_operands
 
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
 
@@ -36,8 +38,9 @@ def apply(instruction: Any, *operands: Any, scope: str = "thread", **params: Any
             expected=", ".join(SCOPES),
             found=repr(scope),
         )
-    form = _form(complete(instruction), operands)
-    expected = tiles_of(form)
+    given = [name for name, value in params.items() if value is not None]
+    form = _form(complete(instruction), operands, given)
+    expected = tile_operands(form)
     if len(expected) != len(operands):
         raise FrontendError(
             f"{form.text} is applied to the wrong number of tiles",
@@ -47,32 +50,46 @@ def apply(instruction: Any, *operands: Any, scope: str = "thread", **params: Any
             found=f"{len(operands)} operands",
         )
     parameters = tuple((name, _parameter(value)) for name, value in params.items())
-    lifted = tuple(lift(each) for each in operands)
-    current().emit(Apply(form, lifted, scope, parameters, location=here()))
+    lifted = tuple(_lifted(each, position) for position, each in enumerate(operands, start=1))
+    places = [(name, argument_place(at)) for at, name in enumerate(expected, start=1)]
+    places += [(name, argument_place(name)) for name in params]
+    current().emit(Apply(form, lifted, scope, parameters, tuple(places), location=here()))
 
 
-def _form(forms: Sequence[Form], operands: Sequence[Any]) -> Form:
-    """Choose the form with tiles that takes the operands' spaces, or else the first with tiles."""
-    tiled = [form for form in forms if form.tile is not None or is_product(form)]
+def _lifted(operand: Any, position: int) -> Expr:
+    try:
+        return lift(operand)
+    except FrontendError as error:
+        raise FrontendError(
+            "this is no operand of a tile operation",
+            code="operand-type",
+            location=argument_place(position),
+            expected="a view or a region of a tensor, or a number",
+            found=error.found,
+            hint=error.hint,
+        ) from error
+
+
+def _form(forms: Sequence[Form], operands: Sequence[Any], params: Sequence[str]) -> Form:
+    """Choose the form with tiles that the operands' spaces and the parameters call for.
+
+    If there is none, it is the first with tiles.
+    """
+    tiled = [form for form in forms if tile_operands(form)]
     if not tiled:
         raise TileContractError(
             f"{forms[0].text} has no tile form",
             code="tile-unsupported",
             location=argument_place(0),
         )
+    products = [form for form in tiled if is_product(form)]
+    known = frozenset[str]().union(*map(options, products))
+    tiled = [each for each in products if options(each) == known.intersection(params)] or tiled
     left = operands[1] if len(operands) > 1 else None
     for form in tiled:
         if is_product(form) and isinstance(left, Tensor) and left.type.space is left_space(form):
             return form
     return tiled[0]
-
-
-def tiles_of(form: Form) -> tuple[str, ...]:
-    """Name the operands of an instruction that are tiles, in call order."""
-    if is_product(form):
-        return product_tiles(form)
-    assert form.tile is not None
-    return tuple(each.operand for each in form.tile.operands)
 
 
 def _parameter(value: Any) -> Any:

@@ -27,6 +27,7 @@ from tilewright.ir.expressions import (
     Expr,
     Intrinsic,
     Operand,
+    Var,
     as_constant,
     as_expr,
     binary,
@@ -34,7 +35,7 @@ from tilewright.ir.expressions import (
     default_dtype,
     unary,
 )
-from tilewright.ir.types import ScalarType
+from tilewright.ir.types import ScalarType, TensorMapType
 
 # Operations whose literals stand for bits, not for numbers.
 _BITWISE = ("and", "or", "xor", "eq", "ne", "shl", "shr")
@@ -301,6 +302,14 @@ def operand(value: Any) -> Operand:
     Raises `FrontendError` (`type-mismatch`) for anything else.
     """
     match value:
+        case Value(expr=Var(type=TensorMapType())):
+            raise FrontendError(
+                "a tensor map is no number",
+                code="type-mismatch",
+                location=here(),
+                found=str(value.expr),
+                hint=f"T.address_of({value.expr}) points at it",
+            )
         case Value():
             return value.expr
         case MetaValue():

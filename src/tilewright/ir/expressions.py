@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from tilewright.base.dtypes import BOOL, FLOAT32, INT32, DType
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
+from tilewright.base.narrow import rounded
 from tilewright.ir.types import PointerType, ScalarType, TensorType, Type
 
 
@@ -184,8 +185,8 @@ class Select(Expr):
 
 @dataclass(frozen=True)
 class Cast(Expr):
-    """A conversion of value: C's between integers, to nearest even into floats, to zero into
-    integers, out-of-range saturating (PTX `cvt`)."""
+    """A conversion of value: C's between integers, to zero into integers, out-of-range saturating
+    (PTX `cvt`), to nearest even into floats; what `base.narrow` says for those of few bits."""
 
     operand: Expr
     type: Type
@@ -232,7 +233,11 @@ class Load(Expr):
 
 @dataclass(frozen=True)
 class AddressOf(Expr):
-    """A pointer to an element of a tensor."""
+    """A pointer to an element of a tensor; or, without indices, to a tensor map in a kernel.
+
+    Beside those of tensor maps, lowering leaves one kind: the host's `AddressOf(A, (0, …))` is
+    the start of the parameter `A`, before any offset that its layout has.
+    """
 
     tensor: Expr
     indices: tuple[Expr, ...]
@@ -346,6 +351,7 @@ ARITHMETIC = (
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("logical_and", "logical_or")
 _INTEGER_ONLY = ("and", "or", "xor", "shl", "shr")
+_DIVISIONS = ("floordiv", "mod", "truncdiv", "truncmod")
 
 
 def constant(value: float | bool, dtype: DType, location: Location | None = None) -> Constant:
@@ -483,10 +489,10 @@ def binary(op: str, left: Operand, right: Operand, location: Location | None = N
     Folds integer constants and drops integer identities. Raises `FrontendError`
     (`type-mismatch`) for operands that the operation does not take.
     """
-    left, right = _lift(left, right)
     for side in (left, right):
-        if not isinstance(side.type, ScalarType):
-            raise _mismatch(op, left, right, location)
+        if isinstance(side, Expr) and not isinstance(side.type, ScalarType):
+            raise _mismatch(op, as_expr(left), as_expr(right), location)
+    left, right = _lift(left, right)
     dtype = promote(left.dtype, right.dtype)
     if op in LOGICAL:
         left, right = truth(left), truth(right)
@@ -495,7 +501,7 @@ def binary(op: str, left: Operand, right: Operand, location: Location | None = N
         dtype = INT32
     if op == "div" and not dtype.is_float:
         dtype = FLOAT32
-    if op in _INTEGER_ONLY and dtype.is_float:
+    if (op in _INTEGER_ONLY and dtype.is_float) or (op in _DIVISIONS and dtype.bits > 64):
         raise _mismatch(op, left, right, location)
     if op in ("shl", "shr"):
         dtype = left.dtype
@@ -557,7 +563,8 @@ def equal(left: Operand, right: Operand) -> Expr:
 def truth(value: Operand, location: Location | None = None) -> Expr:
     """Build the truth of a number: whether it differs from zero."""
     value = as_expr(value)
-    return value if value.dtype.is_bool else binary("ne", value, 0, location)
+    known = isinstance(value.type, ScalarType) and value.dtype.is_bool
+    return value if known else binary("ne", value, 0, location)
 
 
 def select(
@@ -574,14 +581,27 @@ def select(
 
 
 def cast(value: Operand, dtype: DType, location: Location | None = None) -> Expr:
-    """Convert a value to an element type; literals convert at once, where that is exact."""
+    """Convert a value to an element type; literals convert at once, where that is exact.
+
+    Raises `FrontendError` (`type-mismatch`) between floats and integers of more than 64 bits.
+    """
     value = as_expr(value)
     if value.dtype == dtype:
         return value
     if dtype.is_bool:
         return truth(value, location)
+    if value.dtype.is_float != dtype.is_float and max(value.dtype.bits, dtype.bits) > 64:
+        raise FrontendError(
+            "integers of more than 64 bits and floats do not convert into each other",
+            code="type-mismatch",
+            location=location or value.location,
+            expected="an integer of at most 64 bits",
+            found=f"{value.dtype} to {dtype}",
+        )
     if isinstance(value, Constant):
         number = value.value
+        if isinstance(number, float):
+            number = rounded(number, value.dtype)
         if dtype.is_float or isinstance(number, int):
             return constant(number, dtype, location or value.location)
         if math.isfinite(number) and dtype.is_integer and _fits(math.trunc(number), dtype):

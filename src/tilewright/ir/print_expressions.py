@@ -139,6 +139,10 @@ class Writer:
         """Write expressions, separated by commas."""
         return ", ".join(self.expr(each) for each in nodes)
 
+    def number(self, node: Expr) -> str:
+        """Write an integer where whatever is given becomes one of the type that is asked for."""
+        return repr(node.value) if isinstance(node, Constant) else self.expr(node)
+
     def _written(self, node: Expr) -> tuple[str, int]:
         match node:
             case Constant():
@@ -199,6 +203,8 @@ class Writer:
                 return self._register(node)
             case Load():
                 return f"{node_text(self, node.tensor)}[{self.exprs(node.indices)}]"
+            case AddressOf(tensor=Var(type=TensorMapType()) as tensor_map):
+                return f"T.address_of({tensor_map.name})"
             case AddressOf():
                 known = node.type.align
                 align = "" if known == node.type.dtype.bytes else f", align={known}"

@@ -8,7 +8,8 @@ written, and reading the text gives an equal program. What a reader meets beside
 - a kernel whose parameters are not the program's begins with
   `T.kernel_params(A=T.Ptr("float16", space="global", align=16), n=T.int32)`;
 - a kernel whose name does not follow from the program's has `T.func_attr({"name": …})`, one of
-  shared memory laid out has `T.func_attr({"shared_bytes": …})`.
+  shared memory laid out has `T.func_attr({"shared_bytes": …})`;
+- a tensor map is made in two lines, as programs make it.
 
     >>> print(print_program(program))
     from tilewright import simt as T
@@ -40,6 +41,7 @@ from tilewright.ir.statements import (
     Break,
     Continue,
     Declare,
+    EncodeTensorMap,
     For,
     If,
     Instruct,
@@ -233,6 +235,8 @@ class _Statements(Writer):
             case For():
                 head = f"for {stmt.var.name} in {self.loop(stmt)}:"
                 return [head, *_indented(self.block(stmt.body))]
+            case EncodeTensorMap():
+                return [f'{stmt.var.name} = T.stack_alloca("tensormap", 1)', self.encoding(stmt)]
             case _:
                 return [self.simple(stmt)]
 
@@ -306,6 +310,15 @@ class _Statements(Writer):
                 return f"# launch {stmt.kernel}"
             case _:
                 raise AssertionError(f"the printer does not know {type(stmt).__name__}")
+
+    def encoding(self, stmt: EncodeTensorMap) -> str:
+        numbers = (*stmt.extents, *stmt.strides, *stmt.box, *stmt.steps)
+        arguments = [stmt.var.name, self.expr(stmt.pointer), *map(self.number, numbers)]
+        arguments += [f"descriptor_dtype={quote(stmt.format)}", f"rank={len(stmt.box)}"]
+        for name in ("interleave", "swizzle", "l2_promotion", "oob_fill"):
+            if number := getattr(stmt, name):
+                arguments.append(f"{name}={number}")
+        return f"T.cuda.tensormap_encode_tiled({', '.join(arguments)})"
 
     def instruction(self, stmt: Instruct) -> str:
         arguments = [self.expr(each) for each in stmt.operands]

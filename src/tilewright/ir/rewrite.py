@@ -47,9 +47,17 @@ def _mapped_tuple(nodes: tuple[Any, ...], fn: Callable[[Any], Replacement]) -> t
 def _mapped_pairs(
     pairs: tuple[tuple[str, Any], ...], fn: Callable[[Any], Replacement]
 ) -> tuple[tuple[str, Any], ...]:
-    mapped = tuple((key, fn(v) if isinstance(v, Expr) else v) for key, v in pairs)
+    mapped = tuple((key, _mapped_value(value, fn)) for key, value in pairs)
     same = all(new[1] is old[1] for new, old in zip(mapped, pairs, strict=True))
     return pairs if same else mapped
+
+
+def _mapped_value(value: Any, fn: Callable[[Any], Replacement]) -> Any:
+    if isinstance(value, tuple):
+        old = cast("tuple[Any, ...]", value)
+        new = tuple(_mapped_value(each, fn) for each in old)
+        return old if all(a is b for a, b in zip(new, old, strict=True)) else new
+    return fn(value) if isinstance(value, Expr) else value
 
 
 def _only_variable(old: Var, fn: Callable[[Any], Replacement]) -> Var:

@@ -6,7 +6,7 @@ keeps loops: `unroll` is a wish that CUDA follows and the simulator ignores.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.base.locations import Location
@@ -162,14 +162,20 @@ class Instruct(Stmt):
 class Apply(Stmt):
     """Apply an instruction to tiles: `T.cuda.tile.apply`; vanishes in `lower_tiles`.
 
-    Operands are views or scalars; `parameters` are the keyword arguments but `scope`.
+    Operands are views or scalars; `parameters` are the keyword arguments but `scope`. `places`
+    says where each operand, by its name in the declaration, and each parameter is written.
     """
 
     form: Form
     operands: tuple[Expr, ...]
     scope: str
     parameters: tuple[tuple[str, Any], ...] = ()
+    places: tuple[tuple[str, Location | None], ...] = field(default=(), compare=False, repr=False)
     location: Location | None = _where()
+
+    def at(self, name: str) -> Apply:
+        """Give the operation as one that stands where an operand or a parameter is written."""
+        return replace(self, location=dict(self.places).get(name) or self.location)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Types of IR values: scalars, pointers, tensors (buffers and views) and tensor maps.
 
-May import `base` and `layout`.
+May import `base`, `layout` and `isa`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import UINT8, DType
 from tilewright.base.spaces import Space
+from tilewright.isa.tensor_map import ALIGN
 
 if TYPE_CHECKING:
     from tilewright.ir.expressions import Expr
@@ -66,6 +67,8 @@ class TensorMapType:
 
 
 Type = ScalarType | PointerType | TensorType | TensorMapType
+# What a kernel has of a tensor map: its generic address.
+TENSOR_MAP_POINTER = PointerType(Space.GENERIC, UINT8, ALIGN)
 
 
 def bits_of(type: Type) -> int | None:

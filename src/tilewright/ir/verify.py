@@ -25,6 +25,7 @@ from tilewright.ir.statements import (
     Break,
     Continue,
     Declare,
+    EncodeTensorMap,
     For,
     If,
     Kernel,
@@ -35,7 +36,7 @@ from tilewright.ir.statements import (
     Stmt,
     While,
 )
-from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 from tilewright.ir.verify_expressions import (
     EXPRESSION_RULES,
     LOWERED_EXPRESSION_RULES,
@@ -63,7 +64,8 @@ def verify(program: Program, stage: Stage = "high") -> None:
     names = [kernel.name for kernel in program.kernels]
     if len(set(names)) != len(names):
         raise _invalid("two kernels of a program have one name", program.location, str(names))
-    host = _Verifier(stage, _Names(dict(_typed(program.params))), host=True, kernels=set(names))
+    kernels = {kernel.name: kernel for kernel in program.kernels}
+    host = _Verifier(stage, _Names(dict(_typed(program.params))), host=True, kernels=kernels)
     host.names.visible |= {v.name: v for k in program.kernels for v in k.symbols}
     host.block(program.host)
     for kernel in program.kernels:
@@ -124,7 +126,7 @@ class _Verifier:
     names: _Names
     loops: int = 0
     host: bool = False
-    kernels: set[str] = field(default_factory=set[str])
+    kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
 
     def launch(self, launch: Launch) -> None:
         extents = (*launch.grid, *launch.block, *launch.cluster, launch.dynamic_shared_bytes)
@@ -199,8 +201,17 @@ class _Verifier:
                 return "the host part of a program does not return"
             case LaunchKernel() if not self.host or stmt.kernel not in self.kernels:
                 return f"there is no kernel {stmt.kernel!r} to launch here"
+            case LaunchKernel():
+                return self._given(self.kernels[stmt.kernel])
+            case EncodeTensorMap() if not self.host:
+                return "a tensor map is made on the host"
             case _:
                 return self._written(stmt)
+
+    def _given(self, kernel: Kernel) -> str | None:
+        """Check that the tensor maps that a kernel takes are made before its launch."""
+        maps = [var for var in kernel.params if isinstance(var.type, TensorMapType)]
+        return next((message for var in maps if (message := self._unknown(var))), None)
 
     def _written(self, stmt: Stmt) -> str | None:
         """Check that the scalars a statement writes are cells."""

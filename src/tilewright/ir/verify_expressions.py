@@ -41,12 +41,20 @@ from tilewright.ir.expressions import (
     wrap,
 )
 from tilewright.ir.shapes import static_shape
-from tilewright.ir.types import PointerType, ScalarType, TensorType, bits_of
+from tilewright.ir.types import (
+    TENSOR_MAP_POINTER,
+    PointerType,
+    ScalarType,
+    TensorMapType,
+    TensorType,
+    bits_of,
+)
 
 Rule = tuple[type | tuple[type, ...], Callable[[Any], str | None]]
 VIEWS = (Reshape, Permute, Reinterpret, Relayout, Subview)
 # The ids that `lower_ids` expands.
 NAMED_IDS = ("warp_id", "warpgroup_id", "warp_in_warpgroup", "thread_in_warpgroup", "linear_tid")
+_MAP_ADDRESS = f"the address of a tensor map is a {TENSOR_MAP_POINTER}"
 _BITWISE = ("and", "or", "xor")
 _SHIFTS = ("shl", "shr")
 
@@ -182,6 +190,9 @@ def _load(node: Load) -> str | None:
 
 
 def _address(node: AddressOf) -> str | None:
+    if isinstance(node.tensor.type, TensorMapType):
+        whole = isinstance(node.tensor, Var) and not node.indices
+        return None if whole and node.type == TENSOR_MAP_POINTER else _MAP_ADDRESS
     message = indexing(node.tensor, node.indices)
     if message is not None:
         return message
@@ -322,6 +333,17 @@ def _no_view(node: Expr) -> str | None:
     return f"a lowered program has no {type(node).__name__}"
 
 
+def _known_address(node: AddressOf) -> str | None:
+    match node.tensor:
+        case Var(type=TensorMapType()):
+            return None
+        case Var(type=TensorType(space=Space.GLOBAL)):
+            start = all(as_constant(each) == 0 for each in node.indices)
+            return None if start else "a lowered program points only at the start of a tensor"
+        case _:
+            return _no_view(node)
+
+
 def _local_only(node: Load) -> str | None:
     if is_local_array(node.tensor):
         return None
@@ -333,7 +355,8 @@ def _no_named_id(node: SpecialRegister) -> str | None:
 
 
 LOWERED_EXPRESSION_RULES: tuple[Rule, ...] = (
-    ((AddressOf, Declared, *VIEWS), _no_view),
+    ((Declared, *VIEWS), _no_view),
+    (AddressOf, _known_address),
     (Load, _local_only),
     (SpecialRegister, _no_named_id),
 )

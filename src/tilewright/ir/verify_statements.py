@@ -5,6 +5,7 @@ May import `base`, `isa` and the nodes of `ir`; see `verify_expressions`.
 
 from __future__ import annotations
 
+from tilewright.base.dtypes import INT32, INT64, DType
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Constant, Expr, Load, Var, as_constant
 from tilewright.ir.operands import declared_operands
@@ -15,6 +16,7 @@ from tilewright.ir.statements import (
     Assign,
     Bind,
     Declare,
+    EncodeTensorMap,
     For,
     If,
     Instruct,
@@ -23,7 +25,7 @@ from tilewright.ir.statements import (
     While,
     Write,
 )
-from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 from tilewright.ir.verify_expressions import (
     Rule,
     indexing,
@@ -32,7 +34,8 @@ from tilewright.ir.verify_expressions import (
     is_local_array,
 )
 from tilewright.isa.declaration import Operand, accepts
-from tilewright.isa.tensor_core import is_product
+from tilewright.isa.tensor_map import FORMATS
+from tilewright.isa.tile_forms import tile_operands
 
 _KINDS = ("serial", "unroll", "vectorized", "parallel")
 _SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster")
@@ -101,8 +104,26 @@ def _print(stmt: Print) -> str | None:
 def _apply(stmt: Apply) -> str | None:
     if stmt.scope not in _SCOPES:
         return f"there is no scope {stmt.scope!r}"
-    tiled = stmt.form.tile is not None or is_product(stmt.form)
-    return None if tiled else f"{stmt.form.text} has no tile form"
+    return None if tile_operands(stmt.form) else f"{stmt.form.text} has no tile form"
+
+
+def _encode(stmt: EncodeTensorMap) -> str | None:
+    pointer = stmt.pointer.type
+    if not isinstance(stmt.var.type, TensorMapType):
+        return f"a tensor map is given to a {stmt.var.type}"
+    if not isinstance(pointer, PointerType) or pointer.space not in (Space.GLOBAL, Space.GENERIC):
+        return f"a tensor map describes a tensor in global memory, not at a {pointer}"
+    if stmt.format not in FORMATS:
+        return f"a tensor map has no elements of {stmt.format!r}"
+    rank = len(stmt.box)
+    if (len(stmt.extents), len(stmt.strides), len(stmt.steps)) != (rank, rank - 1, rank):
+        return "a tensor map has extents, boxes and steps of every axis, strides of all but one"
+    return _all_of(INT64, *stmt.extents, *stmt.strides) or _all_of(INT32, *stmt.box, *stmt.steps)
+
+
+def _all_of(dtype: DType, *numbers: Expr) -> str | None:
+    wrong = [each.type for each in numbers if each.type != ScalarType(dtype)]
+    return f"a {wrong[0]} stands where an {dtype} is needed" if wrong else None
 
 
 # ---------------------------------------------------------------------------- instructions
@@ -181,6 +202,7 @@ STATEMENT_RULES: tuple[Rule, ...] = (
     (For, _loop),
     ((If, While, Assert), _condition),
     (Print, _print),
+    (EncodeTensorMap, _encode),
     (Apply, _apply),
     (Instruct, _instruct),
 )

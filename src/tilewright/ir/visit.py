@@ -24,6 +24,7 @@ from tilewright.ir.statements import (
     Bind,
     Block,
     Declare,
+    EncodeTensorMap,
     For,
     Instruct,
     Kernel,
@@ -36,7 +37,7 @@ from tilewright.ir.statements import (
 Node = Expr | Stmt | Launch | Kernel | Program
 NODES = (Expr, Stmt, Launch, Kernel, Program)
 # What a field holds: a node, a tuple of nodes, a variable that the node names, a tuple of
-# such variables, or (name, value) pairs some of whose values may be expressions.
+# such variables, or (name, value) pairs whose values may be, or hold in tuples, expressions.
 Holds = Literal["node", "nodes", "var", "vars", "pairs"]
 
 
@@ -74,6 +75,15 @@ def child_fields(kind: type) -> tuple[tuple[str, Holds], ...]:
     return tuple(found)
 
 
+def _expressions(value: Any) -> Iterator[Expr]:
+    """Yield the expressions of a pair's value: itself, or what a tuple holds."""
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for each in typing.cast("tuple[Any, ...]", value):
+            yield from _expressions(each)
+
+
 def children(node: Node) -> Iterator[Node]:
     """Yield the nodes directly below a node, in the order of its fields."""
     for name, holds in child_fields(type(node)):
@@ -82,7 +92,8 @@ def children(node: Node) -> Iterator[Node]:
             if value is not None:
                 yield value
         elif holds == "pairs":
-            yield from (held for _, held in value if isinstance(held, Expr))
+            for _, held in value:
+                yield from _expressions(held)
         else:
             yield from value
 
@@ -122,7 +133,8 @@ def variables(node: Node | Block) -> tuple[Var, ...]:
 
 def defined_by(stmt: Stmt) -> Var | None:
     """Give the variable that a statement brings into being, if it does."""
-    return stmt.var if isinstance(stmt, Bind | Declare | Allocate | For) else None
+    made = isinstance(stmt, Bind | Declare | Allocate | For | EncodeTensorMap)
+    return stmt.var if made else None
 
 
 def defined(node: Node | Block) -> tuple[Var, ...]:

@@ -149,7 +149,8 @@ class Time:
     groups "tmem_load" and "tmem_store" belong to their warp: their registers are read or
     written later; a synchronous instruction that `completes` such a group waits for them.
     Those of "bulk_group" and "cp_async_group" belong to the thread that issued them, which
-    commits them to groups and waits for the groups (`Machine.commit_group`).
+    commits them to groups and waits for the groups (`Machine.commit_group`). What the agent
+    "copy" does to an mbarrier lands after what its thread gave that agent before.
     """
 
     agent: str = ""
@@ -169,7 +170,7 @@ class Wait:
     "time" waits for nothing but that.
     """
 
-    kind: Literal["mbarrier", "barrier", "group", "warp", "time"]
+    kind: Literal["mbarrier", "barrier", "group", "columns", "warp", "time"]
     poll: Callable[..., Any]
     awaits: Callable[..., Any]
     arrive: Callable[..., Sequence[Any]] | None = None

@@ -242,11 +242,13 @@ def encode_shared(
     return _pack(SHARED_FIELDS, values)
 
 
-def decode_shared(m: Machine, desc: Lanes, transposed: Lanes) -> SharedTile:
-    """Read the descriptor of a matrix; `transposed` (uint32, 0 or 1) says that it is MN-major.
+def decode_shared(m: Machine, desc: Lanes, transposed: Lanes, bits: int) -> SharedTile:
+    """Read the descriptor of a matrix of elements of so many bits.
 
-    Faults (`undefined-operation`) on another version, an absolute leading offset, a layout that
-    there is not, and a K-major matrix swizzled in units of 32 bytes.
+    `transposed` (uint32, 0 or 1) says that it is MN-major. Faults (`undefined-operation`) on
+    another version, an absolute leading offset, a layout that there is not, and a swizzle that
+    such a matrix cannot have (PTX ISA, "Valid combinations of type-size, major-ness and
+    swizzling").
     """
     fields = {field.name: field.take(desc) for field in SHARED_FIELDS}
     m.require(
@@ -262,11 +264,15 @@ def decode_shared(m: Machine, desc: Lanes, transposed: Lanes) -> SharedTile:
         known = known | chosen
         swizzle = m.select(chosen, uint32(m, pattern), swizzle)
     m.require(known, _CODE, "a matrix descriptor names no layout that there is")
-    m.require(
-        (swizzle != PAIRED) | (transposed != 0),
-        _CODE,
-        "a K-major matrix has no swizzle in units of 32 bytes",
-    )
+    paired = swizzle == PAIRED
+    if bits == 32:
+        text = "an MN-major matrix of 32-bit elements is swizzled in units of 32 bytes"
+        m.require((transposed == 0) | paired, _CODE, text)
+        text = "a K-major matrix has no swizzle in units of 32 bytes"
+        m.require((transposed != 0) | ~paired, _CODE, text)
+    else:
+        text = "only an MN-major matrix of 32-bit elements is swizzled in units of 32 bytes"
+        m.require(~paired, _CODE, text)
     return SharedTile(
         fields["address"],
         fields["leading"],

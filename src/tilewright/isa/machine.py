@@ -22,6 +22,8 @@ from tilewright.base.spaces import Space
 from tilewright.isa.declaration import Form, Fragment
 
 WARP = 32
+# The kinds of groups that a thread collects its operations into (`Time.completes`).
+GROUPS = ("bulk_group", "cp_async_group")
 
 
 class Lanes:
@@ -152,6 +154,21 @@ class Box:
     shared: Lanes
     pitch: Lanes
     swizzle: Lanes
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a product does to D: D = ±A·B (+ D · scale), except in lanes that stay (all uniform).
+
+    D is added if `accumulate`, times a float32 `scale` that is a power of two; A·B is `negated`.
+    Bit l of word w of `kept` (four uint32) keeps lane 32·w + l of Tensor Memory as it is; no word
+    keeps none.
+    """
+
+    accumulate: Lanes
+    scale: Lanes
+    negated: Lanes
+    kept: tuple[Lanes, ...] = ()
 
 
 class Machine(Protocol):
@@ -350,16 +367,17 @@ class Machine(Protocol):
         b: SharedTile,
         shape: tuple[Lanes, Lanes, int],
         types: tuple[DType, DType],
-        accumulate: Lanes,
+        update: Update,
     ) -> None:
-        """Multiply tiles in memory into Tensor Memory: D = A·B (+ D), for an agent.
+        """Multiply tiles in memory into Tensor Memory, for an agent.
 
-        `d` is the cell of row 0, column 0 of D; row i lies in lane i for 128 rows, and in
-        lane 32·(i // 16) + i % 16 for 64 rows (PTX ISA, tcgen05 data path layouts D and F);
+        `d` is the cell of row 0, column 0 of D; of 128 rows, row i lies in lane i from there on,
+        of 64 rows in lane 32·(i // 16) + i % 16 (PTX ISA, tcgen05 data path layouts D and F);
         columns are columns, one cell each. `a` is a tile in shared memory, or the cell of its
-        first row, with packed elements, in Tensor Memory. `shape` is (M, N, K), `types` those
-        of the inputs and of D. With `fast` numerics each output is a float32 FMA chain in
-        ascending k from D, or from 0 unless `accumulate`.
+        first row, with rows as those of D and packed elements, in Tensor Memory. `shape` is
+        (M, N, K), `types` those of the inputs and of D. What is asked for must have been checked
+        (`require`) to lie in lanes and columns that are allocated. With `fast` numerics each
+        output is a float32 FMA chain in ascending k, from D · scale or from 0.
         """
         ...
 
@@ -368,9 +386,9 @@ class Machine(Protocol):
     def cta_state(self, field: str) -> Lanes:
         """Read a word of the CTA's state, uint32.
 
-        "tmem_columns" has bit i set while columns 32·i to 32·i + 31 are allocated;
-        "tmem_permit" is 1 once the permit to allocate has been given up; "exited_warps" counts
-        the warps of which every lane has returned.
+        "tmem_columns" has bit i set while columns 32·i to 32·i + 31 are allocated, "tmem_starts"
+        while an allocation begins there; "tmem_permit" is 1 once the permit to allocate has been
+        given up; "exited_warps" counts the warps of which every lane has returned.
         """
         ...
 
@@ -400,9 +418,11 @@ class Machine(Protocol):
     ) -> None:
         """Hand an asynchronous operation to the form's agent.
 
-        Operands are scalars, as given to the declaration's `lands` when it lands; `barrier`
-        is the shared address of the mbarrier that its completion is seen through, `lane` the
-        lane whose groups it belongs to.
+        Operands are given to the declaration's `lands` when it lands; `barrier` is the shared
+        address of the mbarrier that its completion is seen through. In `each_lane` they are
+        scalars, and `lane` is the lane whose groups the operation belongs to. Elsewhere they
+        are one operation of each active lane, of its own groups, which may land together:
+        `lands` has lanes then, as many as issued it.
 
         If the declaration has `reads`, it lands in two steps: first what it reads is taken, and
         only later does it write.
@@ -412,7 +432,7 @@ class Machine(Protocol):
     def commit_group(self, group: str) -> None:
         """Make a group of what each active lane has issued since its last group.
 
-        `group` is "bulk_group" or "cp_async_group" (`Time.completes`).
+        `group` is one of `GROUPS`.
         """
         ...
 

@@ -82,13 +82,9 @@ def _encode(m: Machine, state: State) -> Lanes:
 def _read(m: Machine, where: Lanes) -> tuple[Lanes, State]:
     """Read the mbarrier at an address, as eight bytes and decoded, and see that it is one."""
     (word,) = m.load(Space.SHARED, where, UINT64)
-    state = _decode(m, word)
-    m.require(
-        ((word & _MARKS) == _MARK) & (state.pending <= state.expected),
-        _CODE,
-        "there is no initialised mbarrier at this address",
-    )
-    return word, state
+    text = "there is no initialised mbarrier at this address"
+    m.require((word & _MARKS) == _MARK, _CODE, text)
+    return word, _decode(m, word)
 
 
 def _write(m: Machine, where: Lanes, state: State) -> None:
@@ -128,6 +124,14 @@ def complete_transaction(m: Machine, where: Lanes, count: Lanes) -> None:
     """Take bytes off the tx-count of the mbarrier at a uniform address (complete-tx)."""
     _, state = _read(m, where)
     _write(m, where, _transact(m, state, -_bytes(m, count)))
+
+
+def expect_arrival(m: Machine, where: Lanes) -> None:
+    """Have the current phase of the mbarrier at a uniform address wait for one more arrival."""
+    _, state = _read(m, where)
+    text = "the current phase waits for more than 2^20 - 1 arrivals"
+    m.require(state.pending < LIMIT, _CODE, text)
+    _write(m, where, replace(state, pending=state.pending + 1))
 
 
 def arrive_at(m: Machine, where: Lanes, count: int = 1) -> None:
@@ -451,6 +455,8 @@ def describe(word: int) -> str:
     transactions = (number >> 20) & ((1 << 21) - 1)
     if transactions >> 20:
         transactions -= 1 << 21
+    # A phase may have been told to wait for more arrivals than the next one will.
+    expected = max(expected, pending)
     return (
         f"phase {phase}, {expected - pending} of {expected} arrivals, "
         f"{transactions} bytes still expected"

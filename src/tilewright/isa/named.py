@@ -13,6 +13,7 @@ from tilewright.isa import (
     barriers,
     fences,
     mbarrier,
+    tensor_allocation,
     tensor_core,
     tensor_memory,
     warp_ops,
@@ -79,9 +80,9 @@ FENCE_PROXY_ASYNC = form(fences.fence_proxy_async)
 FENCE_PROXY_ASYNC_SHARED = form(fences.fence_proxy_async, space=_CTA)
 FENCE_MBARRIER_INIT = form(fences.fence_mbarrier_init)
 
-TMEM_ALLOC = form(tensor_memory.alloc)  # [place in shared memory], columns
-TMEM_DEALLOC = form(tensor_memory.dealloc)  # address, columns
-TMEM_RELINQUISH = form(tensor_memory.relinquish_alloc_permit)
+TMEM_ALLOC = form(tensor_allocation.alloc)  # [place in shared memory], columns
+TMEM_DEALLOC = form(tensor_allocation.dealloc)  # address, columns
+TMEM_RELINQUISH = form(tensor_allocation.relinquish_alloc_permit)
 TMEM_WAIT_LOAD = form(tensor_memory.wait_ld)
 TMEM_WAIT_STORE = form(tensor_memory.wait_st)
 TENSOR_FENCE_BEFORE = form(tensor_memory.fence_before)

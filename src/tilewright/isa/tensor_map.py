@@ -15,17 +15,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.base.dtypes import UINT64, dtype
+from tilewright.base.dtypes import UINT64, DType, dtype
+from tilewright.base.errors import LaunchError
+from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.isa.machine import Lanes, Machine
 
 BYTES = 128
 ALIGN = 64
 MAX_RANK = 5
+# What addresses, strides and rows of boxes are multiples of, in bytes.
+GRANULE = 16
 # Bytes of a row of a box in shared memory under the swizzle modes 1 to 3.
 SPANS = {1: 32, 2: 64, 3: 128}
 
-# The element types of a tensor, with the names of `CUtensorMapDataType`; "tf32" rounds on loads.
+# The element types of a tensor, with the names of `CUtensorMapDataType`, in the order of its
+# numbers from 0 on; "tf32" rounds on loads.
 FORMATS = {
     "uint8": "UINT8",
     "uint16": "UINT16",
@@ -60,6 +65,10 @@ FIELDS = {
 }
 
 
+# What is wrong with a map: what, expected, found.
+Problem = tuple[str, str, str]
+
+
 @dataclass(frozen=True)
 class TensorMap:
     """A tensor map; axes are listed innermost first.
@@ -85,8 +94,15 @@ class TensorMap:
         """Count the bytes of an element."""
         return element_bytes(self.format)
 
-    def problem(self) -> tuple[str, str, str] | None:
-        """Say what the driver would refuse: what, expected, found; `None` if nothing.
+    @property
+    def reach(self) -> int:
+        """Count the bytes from the start of the first element to the end of the last."""
+        outer = zip(self.strides, self.extents[1:], strict=True)
+        row = self.extents[0] * self.element_bytes
+        return row + sum(stride * (extent - 1) for stride, extent in outer)
+
+    def problem(self) -> Problem | None:
+        """Say what the driver would refuse; `None` if nothing.
 
         CUDA Driver API, `cuTensorMapEncodeTiled`.
         """
@@ -96,12 +112,12 @@ class TensorMap:
             return problem
         if self.l2_promotion not in range(4):
             return "L2 promotion", "0 to 3", str(self.l2_promotion)
-        if self.address % 16:
-            return "address of the tensor", "a multiple of 16", f"{self.address:#x}"
+        if self.address % GRANULE:
+            return "address of the tensor", f"a multiple of {GRANULE}", f"{self.address:#x}"
         if any(not 1 <= extent <= 1 << 32 for extent in self.extents):
             return "shape of the tensor", "extents from 1 to 2^32", str(self.extents)
-        if any(stride % 16 or not 0 <= stride < 1 << 40 for stride in self.strides):
-            expected = "multiples of 16 bytes, below 2^40"
+        if any(stride % GRANULE or not 0 <= stride < 1 << 40 for stride in self.strides):
+            expected = f"multiples of {GRANULE} bytes, below 2^40"
             return "strides of the tensor", expected, f"{self.strides} bytes"
         return None
 
@@ -127,6 +143,27 @@ class TensorMap:
             word, shift, bits = FIELDS[name]
             words[word] |= (value & ((1 << bits) - 1)) << shift
         return np.array(words, np.uint64)
+
+
+def refusal(
+    name: str, problem: Problem, location: Location | None, hint: str | None = None
+) -> LaunchError:
+    """Make the error for the map of a name that has a problem."""
+    what, expected, found = problem
+    return LaunchError(
+        f"the tensor map {name!r} cannot be made, because of the {what}",
+        code="tensor-map-shape",
+        location=location,
+        expected=expected,
+        found=found,
+        hint=hint,
+        notes=("axes are listed innermost first",) if found.startswith("(") else (),
+    )
+
+
+def format_of(element: DType) -> str:
+    """Name the format of elements of a type: its own, or that of numbers of its width."""
+    return element.name if element.name in FORMATS else f"uint{element.bits * element.lanes}"
 
 
 def element_bytes(format: str) -> int:
@@ -157,8 +194,8 @@ def shape_problem(
     interleave: int,
     swizzle: int,
     oob_fill: int,
-) -> tuple[str, str, str] | None:
-    """Say what is wrong with what is known of a map when compiling: what, expected, found."""
+) -> Problem | None:
+    """Say what is wrong with what is known of a map when compiling."""
     if format not in FORMATS:
         return "element type of a tensor map", ", ".join(FORMATS), format
     if not 1 <= len(box) <= MAX_RANK:
@@ -172,8 +209,8 @@ def shape_problem(
     if swizzle not in (0, *SPANS):
         return "swizzle", "0, 1, 2 or 3", str(swizzle)
     row = box[0] * element_bytes(format)
-    if row % 16:
-        return "rows of the box", "a multiple of 16 bytes", f"{row} bytes"
+    if row % GRANULE:
+        return "rows of the box", f"a multiple of {GRANULE} bytes", f"{row} bytes"
     if swizzle and row > SPANS[swizzle]:
         expected = f"at most {SPANS[swizzle]} bytes, the span of swizzle {swizzle}"
         return "rows of the box", expected, f"{row} bytes"
@@ -191,10 +228,11 @@ def field(m: Machine, tensor_map: Lanes, name: str) -> Lanes:
     return value if bits == 64 else (value >> shift) & ((1 << bits) - 1)
 
 
-def require_map(m: Machine, tensor_map: Lanes, rank: int) -> None:
-    """Report a fault unless a tensor map of that rank lies at the address."""
+def require_map(m: Machine, tensor_map: Lanes, rank: int | None = None) -> None:
+    """Report a fault unless a tensor map, of that rank if one is given, lies at the address."""
     m.require((tensor_map & (ALIGN - 1)) == 0, "misaligned", "a tensor map is aligned to 64 bytes")
     found = field(m, tensor_map, "magic") == _MAGIC
     m.require(found, "tensor-map", "the address is not that of a tensor map")
-    fits = field(m, tensor_map, "rank") == rank
-    m.require(fits, "tensor-map", f"the tensor map is of another rank than the {rank} coordinates")
+    if rank is not None:
+        text = f"the tensor map is of another rank than the {rank} coordinates"
+        m.require(field(m, tensor_map, "rank") == rank, "tensor-map", text)

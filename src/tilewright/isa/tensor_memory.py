@@ -1,4 +1,4 @@
-"""Tensor Memory: allocation, loads and stores by a warp, waits and fences (PTX ISA 9.7.16).
+"""Tensor Memory: loads and stores by a warp, waits and fences (PTX ISA 9.7.16).
 
 May import `base`, `isa.declaration` and `isa.machine`. Tensor Memory has 128 lanes (rows here) of
 512 columns of 32 bits; an address has the lane in bits 31-16 and the column in bits 15-0. A warp
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import UINT32
 from tilewright.base.spaces import Space
 from tilewright.base.targets import only
 from tilewright.isa.declaration import (
@@ -29,7 +28,6 @@ from tilewright.isa.declaration import (
     TileContract,
     TileOperand,
     Time,
-    Wait,
     address,
     declare,
     immediate,
@@ -43,118 +41,7 @@ LANES = 128
 COLUMNS = 512
 CELL = 4  # bytes of a column in one lane
 LANE_SHIFT = 16  # an address has the lane from this bit on
-GRANULE = 32  # columns
 _CODE = "tensor-memory"
-
-# ---------------------------------------------------------------------------- allocation
-
-_ALL = (1 << COLUMNS // GRANULE) - 1
-_SIZES = (1, 2, 4, 8, 16)  # granules
-
-
-def _starts(size: int) -> int:
-    """Give the granules at which an allocation of a size may begin, as a set of bits."""
-    return sum(1 << start for start in range(0, COLUMNS // GRANULE, size))
-
-
-def _is_size(columns: Lanes) -> Lanes:
-    power = (columns & (columns - 1)) == 0
-    return power & (columns >= GRANULE) & (columns <= COLUMNS)
-
-
-def _require_size(m: Machine, columns: Lanes) -> None:
-    text = "Tensor Memory is allocated in 32, 64, 128, 256 or 512 columns"
-    m.require(_is_size(columns), _CODE, text)
-
-
-def _room(m: Machine, columns: Lanes) -> Lanes:
-    """Find the granules at which so many columns are free, as a set of bits."""
-    free = ~m.cta_state("tmem_columns") & _ALL
-    starts = uint32(m, _starts(1))
-    for size in _SIZES[1:]:
-        # Whoever needs `size` granules needs two neighbouring runs of half as many.
-        wanted = columns >= size * GRANULE
-        free = m.select(wanted, free & (free >> (size // 2)), free)
-        starts = m.select(wanted, uint32(m, _starts(size)), starts)
-    return free & starts
-
-
-def _granules(m: Machine, first: Lanes, columns: Lanes) -> Lanes:
-    """Give the granules of an allocation as a set of bits."""
-    return ((uint32(m, 1) << (columns >> 5)) - 1) << first
-
-
-def _may_allocate(m: Machine, form: Form, dst: Lanes, columns: Lanes) -> Lanes:
-    columns = m.first(columns)
-    refused = (m.cta_state("tmem_permit") != 0) | ~_is_size(columns)
-    return refused | (_room(m, columns) != 0)
-
-
-def _awaited_columns(m: Machine, form: Form, dst: Lanes, columns: Lanes) -> tuple[str, Lanes]:
-    return "group", m.first(columns)
-
-
-def _allocate(m: Machine, form: Form, dst: Lanes, columns: Lanes) -> None:
-    columns = m.first(columns)
-    _require_size(m, columns)
-    kept = m.cta_state("tmem_permit") == 0
-    m.require(kept, _CODE, "an allocation after the permit to allocate was relinquished")
-    first = m.cast(m.intrinsic("ctz", _room(m, columns)), UINT32)
-    taken = m.cta_state("tmem_columns") | _granules(m, first, columns)
-    m.set_cta_state("tmem_columns", taken & _ALL)
-    m.store(Space.SHARED, m.first(dst), [first * GRANULE])
-
-
-def _free(m: Machine, form: Form, taddr: Lanes, columns: Lanes) -> None:
-    taddr, columns = m.first(taddr), m.first(columns)
-    _require_size(m, columns)
-    aligned = (taddr & (columns - 1)) == 0
-    m.require(aligned & (taddr < COLUMNS), _CODE, "no allocation begins at this address")
-    freed = _granules(m, taddr >> 5, columns)
-    held = m.cta_state("tmem_columns")
-    m.require((held & freed) == freed, _CODE, "columns are freed that are not allocated")
-    m.set_cta_state("tmem_columns", held & ~freed)
-
-
-def _relinquish(m: Machine, form: Form) -> None:
-    m.set_cta_state("tmem_permit", uint32(m, 1))
-
-
-_ALLOCATION = '9.7.16.7.1 "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit"'
-
-alloc = declare(
-    "tcgen05",
-    "alloc.cta_group::1.sync.aligned.shared::cta.b32",
-    summary="Allocate columns of Tensor Memory, waiting until there are; their address is stored.",
-    section=_ALLOCATION,
-    targets=TARGETS,
-    operands=(address("dst", Space.SHARED, "write", 4, lanes=1), register("nCols", "u32")),
-    compute=_allocate,
-    lanes="warp",
-    aligned=True,
-    wait=Wait("group", poll=_may_allocate, awaits=_awaited_columns),
-)
-dealloc = declare(
-    "tcgen05",
-    "dealloc.cta_group::1.sync.aligned.b32",
-    summary="Free columns of Tensor Memory.",
-    section=_ALLOCATION,
-    targets=TARGETS,
-    operands=(register("taddr", "b32"), register("nCols", "u32")),
-    compute=_free,
-    lanes="warp",
-    aligned=True,
-)
-relinquish_alloc_permit = declare(
-    "tcgen05",
-    "relinquish_alloc_permit.cta_group::1.sync.aligned",
-    summary="Promise that this CTA allocates no more Tensor Memory.",
-    section=_ALLOCATION,
-    targets=TARGETS,
-    compute=_relinquish,
-    lanes="warp",
-    aligned=True,
-)
 
 # ---------------------------------------------------------------------------- shapes
 
@@ -265,12 +152,12 @@ def _cells(m: Machine, form: Form, taddr: Lanes, offset: Sequence[Lanes]) -> Ite
     base = m.first(taddr)
     m.require(taddr == base, _CODE, "the lanes of a warp give different addresses")
     m.require(
-        base >> 21 == (m.first(m.special("warpid")) & 3),
+        base >> LANE_SHIFT + 5 == (m.first(m.special("warpid")) & 3),
         _CODE,
         "a warp reaches only its own quarter of Tensor Memory, lanes 32·(warp % 4) to … + 31",
     )
     m.require(
-        ((base >> 16) & (shape.rows - 1)) == 0,
+        ((base >> LANE_SHIFT) & (shape.rows - 1)) == 0,
         _CODE,
         f"a block of .{form['shape']} begins at a multiple of {shape.rows} lanes",
     )
@@ -287,7 +174,7 @@ def _cells(m: Machine, form: Form, taddr: Lanes, offset: Sequence[Lanes]) -> Ite
 def _first(m: Machine, shape: Shape, base: Lanes, register: int, wide: int) -> Lanes:
     """Give the cells of a register of the first block."""
     row, column = shape.place(m.lane_id(), register)
-    return base + ((row & (shape.rows - 1)) << 16) + column * wide
+    return base + ((row & (shape.rows - 1)) << LANE_SHIFT) + column * wide
 
 
 def _load(m: Machine, form: Form, taddr: Lanes, *offset: Lanes) -> list[Lanes]:

@@ -15,6 +15,7 @@ from enum import IntEnum
 
 from tilewright.base.dtypes import DType, dtype
 from tilewright.layout.refusal import bad_layout
+from tilewright.layout.shapes import extents_of
 from tilewright.layout.spec import Iter, compact_strides
 from tilewright.layout.swizzle import ComposeLayout, Layout
 from tilewright.layout.tile import TileLayout, compact
@@ -96,15 +97,18 @@ def mma_shared_layout(
     does not fit the swizzle.
     """
     bits, mode = _bits(dtype), _mode(swizzle_mode)
+    shape = extents_of(shape, "a matrix in shared memory")
     rows, columns = _matrix(shape)
     atom_rows, width = mma_atom_shape(dtype, mode)
     if mode == SwizzleMode.SWIZZLE_NONE:
         fits = columns % width == 0
         return _columns(shape, width if fits else columns)
     if columns % width:
-        raise _unfit(shape, dtype, mode, f"K, the last axis, a multiple of {width}", columns)
+        hint = "pad the matrix, or take a narrower swizzle"
+        raise _unfit(shape, dtype, mode, f"K, the last axis, a multiple of {width}", columns, hint)
     if rows < atom_rows:
-        raise _unfit(shape, dtype, mode, f"M, the axis before the last, {atom_rows} or more", rows)
+        least = f"M, the axis before the last, {atom_rows} or more"
+        raise _unfit(shape, dtype, mode, least, rows, "pad the matrix, or leave it unswizzled")
     return _swizzled(bits, mode, _columns(shape, width))
 
 
@@ -146,12 +150,17 @@ def _bits(element: str | DType) -> int:
 
 
 def _unfit(
-    shape: Sequence[int], element: str | DType, mode: SwizzleMode, expected: str, found: int
+    shape: Sequence[int],
+    element: str | DType,
+    mode: SwizzleMode,
+    expected: str,
+    found: int,
+    hint: str,
 ) -> Exception:
     row = _SWIZZLES[mode].row
     return bad_layout(
         f"the shape {tuple(shape)} of {dtype(element)} does not fit the swizzle {mode.name}",
         expected=expected + f" (rows of the swizzle are {row} bytes)",
         found=str(found),
-        hint="pad the matrix, or take a narrower swizzle",
+        hint=hint,
     )

@@ -8,7 +8,9 @@ Imports only `layout.refusal`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import Any, cast
 
 from tilewright.layout.refusal import bad_layout
 
@@ -44,3 +46,15 @@ def check_region(shape: Sequence[int], region: Sequence[tuple[int, int]]) -> Non
             expected="0 <= begin < end <= extent along each axis",
             found=str(list(region)),
         )
+
+
+def extents_of(shape: object, what: str) -> tuple[int, ...]:
+    """Read a shape: one or more positive integers. Raises `FrontendError` (bad-layout) if not."""
+    try:
+        extents = tuple(index(extent) for extent in cast(Iterable[Any], shape))
+    except TypeError:
+        extents = ()
+    if not extents or min(extents) < 1:
+        expected = "a tuple of positive integers"
+        raise bad_layout(f"{what} cannot have such a shape", expected=expected, found=repr(shape))
+    return extents

@@ -18,13 +18,14 @@ from typing import Any
 def split_digits(coordinate: Any, extents: Sequence[int]) -> list[Any]:
     """Split a coordinate into row-major digits, outermost first.
 
-    The outermost digit is what is left over, so the coordinate must lie in range.
+    The outermost digit that has an extent is what is left over: what is out of range stays so.
     """
+    outermost = next((axis for axis, extent in enumerate(extents) if extent != 1), 0)
     inner: list[Any] = []
-    for extent in reversed(extents[1:]):
+    for extent in reversed(extents[outermost + 1 :]):
         inner.append(0 if extent == 1 else coordinate % extent)
         coordinate = coordinate if extent == 1 else coordinate // extent
-    return [coordinate, *reversed(inner)] if extents else []
+    return [*(0,) * outermost, coordinate, *reversed(inner)] if extents else []
 
 
 def flatten(coordinates: Sequence[Any], shape: Sequence[int]) -> Any:
@@ -34,6 +35,27 @@ def flatten(coordinates: Sequence[Any], shape: Sequence[int]) -> Any:
         if extent != 1:
             linear = coordinate if linear is None else linear * extent + coordinate
     return 0 if linear is None else linear
+
+
+def carry_units(coordinates: Sequence[Any], shape: Sequence[int]) -> list[Any]:
+    """Move what is counted along axes of extent 1 to the axes that a row-major number puts it in.
+
+    Nothing is counted there in range: only 0. Anything else counts whole rounds of the axis to
+    the right, or if there are only such axes, elements of the one to the left.
+
+    >>> carry_units((1, 2, 0), (1, 4, 1))
+    [0, 6, 0]
+    """
+    carried = list(coordinates)
+    wide = [axis for axis, extent in enumerate(shape) if extent != 1] or [len(shape) - 1]
+    for axis, extent in enumerate(shape):
+        if extent != 1 or axis in wide:
+            continue
+        into = next((other for other in wide if other > axis), wide[-1])
+        step = shape[into] if into > axis else 1
+        carried[into] = add(scale(carried[axis], step), carried[into])
+        carried[axis] = 0
+    return carried
 
 
 def add(left: Any, right: Any) -> Any:

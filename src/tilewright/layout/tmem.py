@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from tilewright.base.dtypes import DType, dtype
 from tilewright.layout.axes import Axis, TCol, TLane
 from tilewright.layout.refusal import bad_layout
+from tilewright.layout.shapes import extents_of
 from tilewright.layout.spec import Iter, Iters
 from tilewright.layout.tile import TileLayout
 
@@ -29,6 +30,8 @@ _DATAPATHS = {
     "G": (32, 4),
 }
 _SPREAD = 0
+_COLUMNS = 512
+_CELL = 32  # bits of a column in one lane
 
 
 def tmem_datapath_layout(datapath: str, rows: int, cols: int, sub_slab: int = 0) -> TileLayout:
@@ -59,9 +62,14 @@ def tmem_mma_operand_layout(
     folded over the lanes, D is (m, N), (m, 2, N/2), (m, s, 2, n) or (2, m, N/2), and
     `group=(s, 2, n)` folds an (m, N) in parts; A is (2, m, K), one matrix for each half of the
     lanes, or, for a pair of CTAs, (m, K) with a replica. A 16-bit D takes one 32-bit cell for
-    each value. Raises `FrontendError` (bad-layout) for what the instruction does not have.
+    each value. With M = 64 and one CTA, A has its rows in lanes 0 to 63, as the public package
+    lays it out; the core reads them in the lanes of the rows of D, `tmem_datapath_layout("F", …)`,
+    and a product of tiles takes nothing else. Raises `FrontendError` (bad-layout) for what the
+    instruction, or Tensor Memory, does not have.
     """
     letter = _letter(M, cta_group, ws, sparse)
+    shape = extents_of(shape, f"operand {operand} in Tensor Memory")
+    bits = _width(dtype)
     match operand:
         case "A":
             layout = _operand_a(letter, shape)
@@ -74,8 +82,9 @@ def tmem_mma_operand_layout(
                 found=repr(operand),
             )
     _check_rows(layout, shape, M // cta_group)
-    cells = 2 if operand == "D" and _width(dtype) == 16 else 1
-    return layout.scaled({TCol: cells}).canonicalize()
+    scaled = layout.scaled({TCol: _spacing(dtype) if operand == "D" else 1}).canonicalize()
+    _check_columns(scaled, shape, bits)
+    return scaled
 
 
 def _rows(folds: int, rows: int) -> Iters:
@@ -185,6 +194,27 @@ def _check_rows(layout: TileLayout, shape: Sequence[int], expected: int) -> None
             expected=f"{expected} rows (M // cta_group)",
             found=f"{matrix[0]} rows",
         )
+
+
+def _check_columns(layout: TileLayout, shape: Sequence[int], bits: int) -> None:
+    columns = -(-layout.span(TCol) * bits // _CELL)
+    if columns > _COLUMNS:
+        raise bad_layout(
+            f"the shape {tuple(shape)} does not fit Tensor Memory",
+            expected=f"at most {_COLUMNS} columns of {_CELL} bits",
+            found=f"{columns} columns",
+        )
+
+
+def _spacing(element: str | DType) -> int:
+    """Give the distance of values of D, in their own width: each has a column of its own."""
+    bits = _width(element)
+    if bits not in (_CELL, _CELL // 2):
+        raise bad_layout(
+            f"a product of the tensor core gives no {dtype(element)}",
+            expected="a D of float32, float16 or int32",
+        )
+    return _CELL // bits
 
 
 def _no_shape(operand: str, letter: str, shape: Sequence[int]) -> Exception:

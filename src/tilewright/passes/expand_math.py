@@ -1,8 +1,9 @@
 """Expand the functions of the dialect into operations that every backend rounds alike.
 
-May import `base` and `ir`. `math_functions` has the expansions and states their errors; here
-they are put into the program. Intermediate values are bound before the statement; where an
-expression is evaluated only under a condition, so is what it is expanded to.
+May import `base`, `ir` and `passes.functions`, which has the expansions and states their errors;
+here they are put into the program. Intermediate values are bound before the statement; where an
+expression is evaluated only under a condition, so is what it is expanded to. Division of floats
+that rounds its quotient is such a function too.
 
     y[i] = T.exp(x)    ->    exp_n = nearbyint(x * 1.4427); …; y[i] = …
 """
@@ -11,13 +12,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.base.dtypes import BOOL, FLOAT32
+from tilewright.base.dtypes import BOOL, FLOAT32, FLOAT64
 from tilewright.base.errors import FrontendError
-from tilewright.base.locations import Location
 from tilewright.ir.expressions import (
     LOGICAL,
     Binary,
-    Constant,
     Expr,
     Intrinsic,
     Select,
@@ -29,7 +28,6 @@ from tilewright.ir.expressions import (
 from tilewright.ir.rewrite import map_children
 from tilewright.ir.statements import (
     Assign,
-    Bind,
     Block,
     Break,
     Declare,
@@ -41,7 +39,8 @@ from tilewright.ir.statements import (
 )
 from tilewright.ir.types import ScalarType
 from tilewright.ir.visit import Node, variables, walk_expressions
-from tilewright.passes.math_functions import FUNCTIONS, PRIMITIVES
+from tilewright.passes.functions.notation import Steps, choose, is_nan, no_number
+from tilewright.passes.math_functions import FUNCTIONS, OPERATIONS, PRIMITIVES
 
 
 def expand_math(program: Program) -> Program:
@@ -106,9 +105,8 @@ class _Expansion:
                 if expr.op == "logical_or":
                     true, false = constant(True, BOOL), expr.right
                 return self.select(Select(expr.left, true, false, expr.type))
-            case Intrinsic():
-                inner = map_children(expr, self.node)
-                return inner if _is_primitive(inner) else self.call(inner)
+            case Intrinsic() | Binary() if not _is_primitive(expr):
+                return self.call(map_children(expr, self.node))
             case _:
                 return map_children(expr, self.node)
 
@@ -128,24 +126,25 @@ class _Expansion:
         self.before.append(If(condition, arms[0], arms[1], location=expr.location))
         return cell
 
-    def call(self, call: Intrinsic) -> Expr:
+    def call(self, call: Intrinsic | Binary) -> Expr:
         """Expand a call whose operands are done; narrower floats are computed in float32."""
-        function = FUNCTIONS.get(call.name)
-        if function is None or call.dtype.bits > 32 or call.dtype.lanes != 1:
+        name, operands = _parts(call)
+        function = FUNCTIONS.get(name) or OPERATIONS.get(name)
+        dtype = operands[0].dtype
+        if function is None or dtype.lanes != 1 or not dtype.is_float:
             raise _unknown(call)
-
-        def bound(label: str, value: Expr) -> Expr:
-            if isinstance(value, Constant | Var):
-                return value
-            assert isinstance(value.type, ScalarType)
-            var = self.fresh(f"{call.name}_{label}", value.type)
-            self.before.append(Bind(var, value, location=call.location))
-            return var
-
+        wide = FLOAT64 if dtype == FLOAT64 else FLOAT32
+        steps = Steps(name, self.fresh, self.before, call.location)
         # What an expansion does not name itself is evaluated once all the same.
-        operands = [bound(f"arg{n}", cast(each, FLOAT32)) for n, each in enumerate(call.operands)]
-        value = bound("value", function(bound, *operands))
-        return cast(value, call.dtype)
+        given = [
+            steps(f"arg{n}", cast(each, wide) if each.dtype.is_float else each)
+            for n, each in enumerate(operands)
+        ]
+        value = steps("value", function(steps, *given))
+        if wide == FLOAT64:
+            # Chips differ in what float64 arithmetic makes of the payloads of NaNs.
+            value = choose(is_nan(value), no_number(value), value)
+        return cast(value, dtype)
 
     def fresh(self, name: str, kind: ScalarType) -> Var:
         """Make a variable with a name that nothing has."""
@@ -157,25 +156,35 @@ class _Expansion:
         return Var(chosen, kind)
 
 
-def _is_primitive(call: Intrinsic) -> bool:
+def _parts(call: Intrinsic | Binary) -> tuple[str, tuple[Expr, ...]]:
+    if isinstance(call, Binary):
+        return call.op, (call.left, call.right)
+    return call.name, call.operands
+
+
+def _is_primitive(call: Intrinsic | Binary) -> bool:
+    if isinstance(call, Binary):
+        return not call.dtype.is_float or call.op not in OPERATIONS
     return call.name in PRIMITIVES
 
 
 def _has_calls(expr: Expr) -> bool:
     return any(
-        isinstance(each, Intrinsic) and not _is_primitive(each) for each in walk_expressions(expr)
+        isinstance(each, Intrinsic | Binary) and not _is_primitive(each)
+        for each in walk_expressions(expr)
     )
 
 
-def _unknown(call: Intrinsic) -> FrontendError:
-    location: Location | None = call.location
-    known = call.name in FUNCTIONS
+def _unknown(call: Intrinsic | Binary) -> FrontendError:
+    name, operands = _parts(call)
+    known = name in FUNCTIONS or name in OPERATIONS
+    given = operands[0].dtype
     return FrontendError(
-        f"the function {call.name} is not available" + (f" for {call.dtype}" if known else ""),
+        f"the function {name} is not available" + (f" for {given}" if known else ""),
         code="unsupported-expression",
-        location=location,
-        expected="float32, float16 or bfloat16" if known else "one of " + _listed(),
-        found=str(call.dtype) if known else call.name,
+        location=call.location,
+        expected="a number of a floating type" if known else "one of " + _listed(),
+        found=str(given) if known else name,
     )
 
 

@@ -29,7 +29,7 @@ _PAIRED = SwizzleMode.SWIZZLE_128B_ATOM_32B
 
 @dataclass(frozen=True, slots=True)
 class _Mode:
-    """A swizzle as the tensor core applies it to the address of a byte.
+    """A swizzle as tensor core and tensor copies apply it to the address of a byte.
 
     `chunks` of 16 bytes are a span, `deep` spans an atom. The bits of `mask`, taken from bit 7
     on, are XORed into those from `into` on; that repeats after `period` bytes.
@@ -53,6 +53,11 @@ _MODES = {
     SwizzleMode.SWIZZLE_128B_ATOM: _Mode(8, 8, 7, 4, 1024),
     SwizzleMode.SWIZZLE_128B_ATOM_32B: _Mode(8, 4, 3, 5, 512),
 }
+
+
+def swizzled(address: Values, mode: SwizzleMode) -> Values:
+    """Give the addresses at which bytes lie that a mode swizzles."""
+    return _MODES[mode].swizzle(address)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ and loop counters at each point is kept.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from tilewright.ir.rewrite import map_statements
 from tilewright.ir.statements import (
     Apply,
     Bind,
@@ -21,63 +22,89 @@ from tilewright.ir.statements import (
     For,
     If,
     Kernel,
+    LaunchKernel,
     Program,
     Return,
     Stmt,
     While,
 )
+from tilewright.isa.tile_forms import is_box_copy
 from tilewright.passes.analysis.ranges import analyse_ranges
 from tilewright.passes.analysis.threads import block_threads
+from tilewright.passes.tiles.boxes import emit_copy
 from tilewright.passes.tiles.emission import emit
 from tilewright.passes.tiles.scene import Scene
+from tilewright.passes.tiles.tensor_maps import Maps, maps_of, names_of
 
 
 def lower_tiles(program: Program) -> Program:
     """Replace every `Apply` by instructions, one for each repetition of its operands.
 
-    Raises `TileContractError`, at the place of the operation, where its operands or the threads
-    that reach it do not meet the contract of the instruction.
+    Tensor maps that copies of boxes need become parameters of their kernels, and the host makes
+    them right before the launch. Raises `TileContractError`, at the place of the operation, where
+    its operands or the threads that reach it do not meet the contract of the instruction.
     """
-    return replace(program, kernels=tuple(map(_lower_kernel, program.kernels)))
+    taken = names_of(program)
+    kernels: list[Kernel] = []
+    made: dict[str, Block] = {}
+    for kernel in program.kernels:
+        maps = maps_of(program, kernel, taken)
+        kernels.append(_lower_kernel(kernel, maps))
+        made[kernel.name] = maps.statements()
+
+    def after_its_maps(stmt: Stmt) -> Block | None:
+        return (*made[stmt.kernel], stmt) if isinstance(stmt, LaunchKernel) else None
+
+    host = map_statements(program.host, after_its_maps)
+    return replace(program, host=host, kernels=tuple(kernels))
 
 
-def _lower_kernel(kernel: Kernel) -> Kernel:
-    body, _ = _lower_block(kernel.body, Scene(block_threads(kernel), analyse_ranges(kernel)))
-    return replace(kernel, body=body)
+def _lower_kernel(kernel: Kernel, maps: Maps) -> Kernel:
+    scene = Scene(block_threads(kernel), analyse_ranges(kernel))
+    body, _ = _Lowering(maps).block(kernel.body, scene)
+    return replace(kernel, params=(*kernel.params, *maps.made.values()), body=body)
 
 
-def _lower_block(block: Block, scene: Scene) -> tuple[Block, Scene]:
-    """Lower a block; also give what is known of the threads at its end."""
-    lowered: list[Stmt] = []
-    for stmt in block:
-        statements, scene = _lower(stmt, scene)
-        lowered += statements
-    return tuple(lowered), scene
+@dataclass(frozen=True)
+class _Lowering:
+    """Walks a kernel with what is known at each point; `maps` are those that it comes to need."""
 
+    maps: Maps
 
-def _lower(stmt: Stmt, scene: Scene) -> tuple[Block, Scene]:
-    match stmt:
-        case Apply():
-            return emit(stmt, scene), scene
-        case Bind():
-            return (stmt,), scene.bound(stmt.var, stmt.value)
-        case If():
-            return _lower_if(stmt, scene)
-        case For():
-            body, _ = _lower_block(stmt.body, scene.counting(stmt))
-            return (replace(stmt, body=body),), scene
-        case While():
-            body, _ = _lower_block(stmt.body, scene.guarded(stmt.condition, True))
-            return (replace(stmt, body=body),), scene
-        case Return() | Break() | Continue():
-            return (stmt,), scene.without_threads()
-        case _:
-            return (stmt,), scene
+    def block(self, block: Block, scene: Scene) -> tuple[Block, Scene]:
+        """Lower a block; also give what is known of the threads at its end."""
+        lowered: list[Stmt] = []
+        for stmt in block:
+            statements, scene = self.statement(stmt, scene)
+            lowered += statements
+        return tuple(lowered), scene
 
+    def statement(self, stmt: Stmt, scene: Scene) -> tuple[Block, Scene]:
+        """Lower a statement, to one or several; also give what is known after it."""
+        match stmt:
+            case Apply() if is_box_copy(stmt.form):
+                return emit_copy(stmt, scene, self.maps), scene
+            case Apply():
+                return emit(stmt, scene), scene
+            case Bind():
+                return (stmt,), scene.bound(stmt.var, stmt.value)
+            case If():
+                return self.branches(stmt, scene)
+            case For():
+                body, _ = self.block(stmt.body, scene.counting(stmt))
+                return (replace(stmt, body=body),), scene
+            case While():
+                body, _ = self.block(stmt.body, scene.guarded(stmt.condition, True))
+                return (replace(stmt, body=body),), scene
+            case Return() | Break() | Continue():
+                return (stmt,), scene.without_threads()
+            case _:
+                return (stmt,), scene
 
-def _lower_if(stmt: If, scene: Scene) -> tuple[Block, Scene]:
-    then, after_then = _lower_block(stmt.then, scene.guarded(stmt.condition, True))
-    orelse, after_else = _lower_block(stmt.orelse, scene.guarded(stmt.condition, False))
-    if scene.threads is not None and after_then.threads and after_else.threads:
-        scene = replace(scene, threads=after_then.threads.joined(after_else.threads))
-    return (replace(stmt, then=then, orelse=orelse),), scene
+    def branches(self, stmt: If, scene: Scene) -> tuple[Block, Scene]:
+        """Lower both arms; after them is who comes out of either."""
+        then, after_then = self.block(stmt.then, scene.guarded(stmt.condition, True))
+        orelse, after_else = self.block(stmt.orelse, scene.guarded(stmt.condition, False))
+        if scene.threads is not None and after_then.threads and after_else.threads:
+            scene = replace(scene, threads=after_then.threads.joined(after_else.threads))
+        return (replace(stmt, then=then, orelse=orelse),), scene

@@ -3,7 +3,8 @@
 May import `base`, `layout`, `ir`, `passes.analysis` and `passes.places`. Global tensors become
 pointer parameters of the same name, elements of global and shared tensors become reads and
 writes at an offset in bytes, local tensors become arrays of one axis. Shared buffers stay named
-by the address of their first element, until `allocate_shared` places them.
+by the address of their first element, until `allocate_shared` places them; so do the parameters
+in the host's part of a program, where they stay tensors.
 
     a[i, j] = A[i, j]     # both (16, 16) float16
     # -> *(&a[0, 0] + (i * 16 + j) * 2) = *(A + (i * 16 + j) * 2)
@@ -50,12 +51,12 @@ from tilewright.ir.statements import (
     Store,
     Write,
 )
-from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 from tilewright.ir.visit import variables, walk_statements
 from tilewright.isa.declaration import Operand, accepts
 from tilewright.isa.tensor_memory import CELL, LANE_SHIFT
 from tilewright.layout import TLane
-from tilewright.passes.allocate_shared import alignment_of, pointer_to
+from tilewright.passes.allocate_shared import alignment_of, pointer_to, pointer_type
 from tilewright.passes.analysis.ranges import Ranges, analyse_ranges
 from tilewright.passes.local_arrays import Element, array_of, element_of
 from tilewright.passes.places import (
@@ -77,26 +78,28 @@ def lower_views(program: Program) -> Program:
     Raises `FrontendError`: bad-index for registers of other threads, bad-view for a view that
     has no addresses, not-constant for a buffer without a constant shape.
     """
-    return replace(program, kernels=tuple(map(_lower_kernel, program.kernels)))
+    host = _HostLowering(program.host).block(program.host)
+    return replace(program, host=host, kernels=tuple(map(_lower_kernel, program.kernels)))
 
 
 def _lower_kernel(kernel: Kernel) -> Kernel:
-    lowering = _Lowering(kernel)
+    names = {each.name for each in variables(kernel)}
+    lowering = _Lowering(kernel.body, analyse_ranges(kernel), names)
     params = tuple(pointer_to(p) if isinstance(p.type, TensorType) else p for p in kernel.params)
     body = lowering.block(kernel.body)
     return replace(kernel, params=params, body=body)
 
 
 class _Lowering:
-    """Lowers the body of one kernel."""
+    """Lowers the body of one kernel; `names` are those that it has."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.ranges: Ranges = analyse_ranges(kernel)
-        self.names = {each.name for each in variables(kernel)}
+    def __init__(self, body: Block, ranges: Ranges, names: set[str]) -> None:
+        self.ranges = ranges
+        self.names = names
         self.rules = ((Load, self.load), (AddressOf, self.address_of))
         self.declared = {
             stmt.var.name
-            for stmt in walk_statements(kernel.body)
+            for stmt in walk_statements(body)
             if isinstance(stmt, Bind) and isinstance(stmt.value, Declared)
         }
 
@@ -181,8 +184,9 @@ class _Lowering:
         return Read(pointer, ScalarType(load.dtype), location=load.location)
 
     def address_of(self, address: AddressOf) -> Expr | None:
-        """Lower an address to a pointer and an offset."""
-        if address == self.base(root_of(address.tensor)):
+        """Lower an address to a pointer and an offset; that of a tensor map stays."""
+        of_map = isinstance(address.tensor.type, TensorMapType)
+        if of_map or address == self.base(root_of(address.tensor)):
             return None
         return self.pointer(address.tensor, address.indices, address.type, address.location)
 
@@ -244,12 +248,9 @@ class _Lowering:
 
     def base(self, root: Var) -> Expr:
         """Point at the start of a buffer."""
-        pointer = pointer_to(root)
         if tensor_type(root).space is not Space.SHARED or root.name in self.declared:
-            return pointer
-        zeros = (int32(0),) * len(tensor_type(root).shape)
-        assert isinstance(pointer.type, PointerType)
-        return AddressOf(root, zeros, pointer.type)
+            return pointer_to(root)
+        return _start_of(root)
 
     def cell(self, view: Expr, indices: Sequence[Expr], location: Location | None) -> Expr:
         """Give the address in Tensor Memory of the cell in which an element begins, uint32."""
@@ -269,6 +270,23 @@ class _Lowering:
         lane = as_expr(place.axes.get(TLane.name, 0))
         moved = lane * (1 << LANE_SHIFT) + offset // CELL
         return Var(place.root.name, ScalarType(UINT32)) + cast(moved, UINT32)
+
+
+class _HostLowering(_Lowering):
+    """Lowers addresses in the host's part of a program."""
+
+    def __init__(self, host: Block) -> None:
+        super().__init__(host, Ranges(), set())
+
+    def base(self, root: Var) -> Expr:
+        """Point at the start of a parameter, which is a tensor still."""
+        return pointer_to(root) if root.name in self.declared else _start_of(root)
+
+
+def _start_of(root: Var) -> AddressOf:
+    """Point at the start of storage that its tensor still names."""
+    zeros = (int32(0),) * len(tensor_type(root).shape)
+    return AddressOf(root, zeros, pointer_type(root))
 
 
 def _number(operand: Expr) -> Expr:

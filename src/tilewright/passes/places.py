@@ -2,13 +2,14 @@
 
 May import `base`, `layout` and `ir`. The maps are evaluated over whatever stands for a
 coordinate: IR expressions (to emit an address), NumPy arrays (to prove facts by enumeration),
-or a start with an array of constants (`analysis.separation`).
+or a start with an array of constants (`analysis.separation`). An index counts even along an
+axis of extent 1: out of range, it must lead to an address that is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -24,11 +25,12 @@ from tilewright.ir.expressions import (
     Subview,
     Var,
     as_constant,
+    int32,
 )
 from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.types import TensorType
 from tilewright.layout import TCol, default_layout, m
-from tilewright.layout.split import flatten, split_digits
+from tilewright.layout.split import carry_units, flatten, split_digits
 
 Valued = Callable[[Expr], Any]
 
@@ -60,6 +62,22 @@ def root_of(view: Expr) -> Var:
     *_, root = chain(view)
     assert isinstance(root, Var)
     return root
+
+
+def in_range(view: Expr) -> Expr:
+    """Start a view at 0 along axes of extent 1, as it does in range: the view to prove facts of."""
+    match view:
+        case Subview():
+            extents = tensor_type(view.source).shape
+            starts = tuple(
+                int32(0) if as_constant(extent) == 1 else start
+                for start, extent in zip(view.starts, extents, strict=True)
+            )
+            return replace(view, source=in_range(view.source), starts=starts)
+        case Relayout() | Reshape() | Permute() | Reinterpret():
+            return replace(view, source=in_range(view.source))
+        case _:
+            return view
 
 
 def laid_out_by(view: Expr) -> TensorType:
@@ -124,8 +142,15 @@ def _apply(
     if layout is None:
         assert extents is not None
         layout = default_layout(extents)
-    axes = layout.apply(*coordinates, shape=extents)
-    return axes, axes.pop(TCol.name if kind.space is Space.TMEM else m.name, 0)
+    carried = coordinates if extents is None else carry_units(coordinates, extents)
+    axes = layout.apply(*carried, shape=extents)
+    address = axes.pop(TCol.name if kind.space is Space.TMEM else m.name, 0)
+    return axes, address if layout.size() > 1 else _sum(address, _only(carried))
+
+
+def _only(carried: Sequence[Any]) -> Any:
+    """Give what coordinates count where there is one element, after `carry_units`."""
+    return carried[-1] if carried else 0
 
 
 def _inside(view: Subview, coordinates: Sequence[Any], value_of: Valued) -> list[Any]:
@@ -153,7 +178,10 @@ def _resplit(
     outer_extents, inner_extents = static_shape(shape), static_shape(inner)
     if outer_extents is None or inner_extents is None:
         return _resplit_symbolic(coordinates, shape, inner, value_of)
+    coordinates = carry_units(coordinates, outer_extents)
     cuts = sorted({*_boundaries(outer_extents), *_boundaries(inner_extents)})
+    if len(cuts) == 1:
+        return split_digits(_only(coordinates), inner_extents)
     if any(b % a for a, b in pairwise(cuts)):
         return split_digits(flatten(coordinates, outer_extents), inner_extents)
     digits: dict[int, Any] = {}

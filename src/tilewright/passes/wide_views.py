@@ -18,7 +18,7 @@ from tilewright.ir.expressions import Expr, Reinterpret, SpecialRegister, as_con
 from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.passes.analysis.ranges import Ranges
 from tilewright.passes.analysis.separation import Inseparable, Separated
-from tilewright.passes.places import chain, locate, root_of
+from tilewright.passes.places import chain, in_range, locate, root_of
 
 
 def require_whole_elements(view: Expr, ranges: Ranges, location: Location | None) -> None:
@@ -62,7 +62,7 @@ def _one_element(view: Reinterpret, ratio: int, ranges: Ranges) -> tuple[int, An
         constant = as_constant(start)
         return constant if constant is not None else Separated(start, ranges.divisor(start))
 
-    place = locate(view.source, (*outer, last), value_of)
+    place = locate(in_range(view.source), (*outer, last), value_of)
     total: Any = 0
     for value, scale in place.terms:
         total = value * scale + total
@@ -87,7 +87,7 @@ def _every_element(
             raise _refuse(view, ratio, location, "a start of which too little is known")
         return constant
 
-    place = locate(view.source, list(np.indices(shape, sparse=True)), value_of)
+    place = locate(in_range(view.source), list(np.indices(shape, sparse=True)), value_of)
     total: Any = sum((value * scale for value, scale in place.terms), np.zeros(shape, np.int64))
     parts = [np.broadcast_to(np.asarray(each), shape) for each in place.axes.values()]
     grouped = [each.reshape(-1, ratio) for each in parts]

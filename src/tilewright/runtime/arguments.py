@@ -1,7 +1,7 @@
 """The arguments of a call held against the parameters: element types, shapes, memory.
 
-May import `base`, `layout`, `ir` and `runtime.arrays`. Every refusal is a `LaunchError` that
-names the parameter. Arrays are passed where they lie if they can be; one that is strided or
+May import `base`, `layout`, `isa`, `ir` and `runtime.arrays`. Every refusal is a `LaunchError`
+that names the parameter. Arrays are passed where they lie if they can be; one that is strided or
 not aligned as its parameter asks is copied in, and copied back where the kernel may write it.
 
     bound = bind(program, (a, b, out), written=frozenset({"Out"}))
@@ -19,46 +19,55 @@ import numpy as np
 
 from tilewright.base.dtypes import DType, from_numpy
 from tilewright.base.errors import LaunchError
-from tilewright.ir.expressions import Constant, Expr, Var, int32
+from tilewright.ir.expressions import Expr, Var
 from tilewright.ir.statements import Program
-from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
+from tilewright.isa.tensor_map import TensorMap, refusal
 from tilewright.layout import TileLayout, image
 from tilewright.runtime.arrays import Array, Raw, address_of, aligned_empty, describe
-from tilewright.runtime.host import Number, evaluate, fit
-
-# What a void pointer parameter has as its element type: any array will do.
-_ANY = "handle"
+from tilewright.runtime.host import Number, Value, evaluate, fit
+from tilewright.runtime.storage import Holding, alignment, holding, packed, unit, unpack
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of one array argument, as the kernel is given it. Sizes are in bytes."""
+    """The memory of one array argument, as the kernel is given it. Sizes are in bytes.
+
+    `device` is "cpu", or a GPU such as "cuda:0".
+    """
 
     name: str
     address: int
     size: int
     writable: bool
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
 class Bound:
     """The arguments of a call, ready for a launch.
 
-    `values` has the value of every parameter and shape symbol: addresses of arrays, numbers.
-    `device` is "cpu", a GPU such as "cuda:0", or "cuda" where there are no arrays.
+    `values` has the value of every parameter and shape symbol: addresses of arrays, numbers,
+    tensor maps.
+    `device` is "cpu", a GPU such as "cuda:0", or "cuda" where there are no arrays of a GPU.
     Keep the object alive during the launch: it holds the copies that were made.
     """
 
-    values: dict[str, Number]
+    values: dict[str, Value]
     memories: tuple[Memory, ...]
-    _copies: tuple[tuple[Raw, Raw], ...] = ()
+    _copies: tuple[_Span, ...] = ()
     _owners: tuple[Any, ...] = ()
     device: str = "cpu"
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Give the bytes of every array, by the name of its parameter."""
+        return {memory.name: memory.size for memory in self.memories}
+
     def copy_back(self) -> None:
         """Bring what the kernel wrote into copies back to the arrays they were made of."""
-        for original, copied in self._copies:
-            np.copyto(original, copied)
+        for span in self._copies:
+            span.copy_back()
 
 
 def bind(
@@ -67,8 +76,9 @@ def bind(
     """Hold the arguments of a call against a program's parameters.
 
     `program` is in its high form, where parameters are tensors; `written` names those that a
-    kernel may write. `device` is "cpu" or "cuda": arrays must live there, and on a GPU nothing
-    is copied. Raises `LaunchError`.
+    kernel may write. `device` is "cpu" or "cuda", where the launch will be. Arrays of a GPU are
+    taken as they lie, and only for a launch there; those of the CPU are bound for either, and
+    the caller moves their memory. Raises `LaunchError`.
     """
     if len(arguments) != len(program.params):
         names = ", ".join(param.name for param in program.params)
@@ -82,12 +92,17 @@ def bind(
     binding = _Binding(program.name, written, device)
     pairs = list(zip(program.params, arguments, strict=True))
     for param, argument in pairs:
-        if isinstance(param.type, ScalarType):
-            binding.scalar(param, argument, param.type.dtype)
+        match param.type:
+            case ScalarType(dtype):
+                binding.scalar(param, argument, dtype)
+            case TensorMapType():
+                binding.tensor_map(param, argument)
+            case _:
+                continue
     arrays = [
         (param, binding.array(param, argument))
         for param, argument in pairs
-        if not isinstance(param.type, ScalarType)
+        if isinstance(param.type, TensorType | PointerType)
     ]
     for param, array in arrays:
         binding.solve(param, array)
@@ -105,9 +120,11 @@ class _Binding:
     program: str
     written: frozenset[str]
     device: str
-    values: dict[str, Number] = field(default_factory=dict[str, Number])
+    values: dict[str, Value] = field(default_factory=dict[str, Value])
     origins: dict[str, str] = field(default_factory=dict[str, str])
     memories: list[Memory] = field(default_factory=list[Memory])
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    holdings: dict[str, Holding] = field(default_factory=dict[str, Holding])
     spans: list[_Span] = field(default_factory=list["_Span"])
     owners: list[Any] = field(default_factory=list[Any])
 
@@ -147,6 +164,16 @@ class _Binding:
         self.values[param.name] = value
         self.origins[param.name] = f"argument {param.name!r}"
 
+    def tensor_map(self, param: Var, argument: Any) -> None:
+        """Take a tensor map that the caller has made."""
+        if not isinstance(argument, TensorMap):
+            expected = "a tilewright.TensorMap"
+            found = _describe(argument)
+            raise self.refuse(param, "argument-kind", "is not a tensor map", expected, found)
+        if problem := argument.problem():
+            raise refusal(param.name, problem, param.location)
+        self.values[param.name] = argument
+
     # ---- arrays
 
     def array(self, param: Var, argument: Any) -> Array:
@@ -162,6 +189,7 @@ class _Binding:
                 "does not let its data be seen",
                 error.expected or "",
                 error.found or "",
+                error.hint or "",
             ) from error
         if array is None:
             raise self.refuse(
@@ -197,8 +225,10 @@ class _Binding:
                 f"memory of {array.device}",
                 "move it to the CPU first",
             )
+        if array.device == "cpu":
+            return
         if self.device == "cuda" and array.device.startswith("cuda:"):
-            # The first array says which GPU it is.
+            # The first array of a GPU says which it is.
             self.device = array.device
             return
         here = "a GPU" if self.device == "cuda" else self.device
@@ -206,21 +236,16 @@ class _Binding:
             param,
             "argument-device",
             "lives where the GPU cannot reach it",
-            f"memory of {here}",
+            f"memory of {here}, or of the CPU",
             f"memory of {array.device}",
             'move it to the GPU first, or compile with backend="sim"',
         )
 
     def _check_dtype(self, param: Var, array: Array, kind: TensorType | PointerType) -> None:
-        if kind.dtype.name == _ANY and array.raw is not None:
-            return
-        wanted = kind.dtype.scalar
-        fits = array.dtype is not None and array.raw is not None and array.dtype == wanted
-        if wanted.bits % 8:
-            # Storage below a byte is packed: its arrays are bytes.
-            fits = array.raw is not None and array.raw.itemsize == 1 and _packs(array, wanted)
-        if not fits:
-            packed = f"packed {wanted} as uint8" if wanted.bits % 8 else str(wanted)
+        held = holding(kind, array)
+        if held is None:
+            wanted = kind.dtype
+            entries = f"{wanted}, or packed in uint8" if wanted.bits % 8 else str(unit(wanted))
             hint = ""
             if array.dtype is None and "<" in array.type_name + ">" and ">" in array.type_name:
                 hint = "convert it to the machine's byte order"
@@ -228,10 +253,11 @@ class _Binding:
                 param,
                 "argument-dtype",
                 "has another element type than its parameter",
-                packed,
+                entries,
                 array.type_name,
                 hint,
             )
+        self.holdings[param.name] = held
 
     # ---- shapes
 
@@ -240,9 +266,11 @@ class _Binding:
         if isinstance(param.type, PointerType):
             return
         assert isinstance(param.type, TensorType) and array.raw is not None
-        wanted, found = _storage_shape(param.type), array.raw.shape
-        if len(wanted) != len(found):
-            raise self._wrong_shape(param, found)
+        wanted = param.type.shape
+        found = self.holdings[param.name].element_shape(array.raw.shape, len(wanted))
+        if found is None or len(wanted) != len(found):
+            raise self._wrong_shape(param, array.raw.shape)
+        self.shapes[param.name] = found
         for axis, (extent, actual) in enumerate(zip(wanted, found, strict=True)):
             if isinstance(extent, Var) and extent.name not in self.values:
                 self.values[extent.name] = actual
@@ -253,10 +281,10 @@ class _Binding:
         if isinstance(param.type, PointerType):
             return
         assert isinstance(param.type, TensorType) and array.raw is not None
-        found = array.raw.shape
-        for axis, extent in enumerate(_storage_shape(param.type)):
+        found = self.shapes[param.name]
+        for axis, extent in enumerate(param.type.shape):
             if evaluate(extent, self.values) != found[axis]:
-                raise self._wrong_shape(param, found, axis, extent)
+                raise self._wrong_shape(param, array.raw.shape, axis, extent)
 
     def _wrong_shape(
         self,
@@ -266,7 +294,7 @@ class _Binding:
         extent: Expr | None = None,
     ) -> LaunchError:
         assert isinstance(param.type, TensorType)
-        expected = self._shape_text(param.type)
+        expected = self._shape_text(param, param.type)
         hint = ""
         if isinstance(extent, Var) and extent.name in self.origins:
             solved = self.values[extent.name]
@@ -274,9 +302,15 @@ class _Binding:
         problem = "has the wrong shape" if axis is None else f"has the wrong shape on axis {axis}"
         return self.refuse(param, "argument-shape", problem, expected, str(found), hint)
 
-    def _shape_text(self, kind: TensorType) -> str:
-        extents = ", ".join(str(extent) for extent in _storage_shape(kind))
-        return f"({extents}{',' if len(kind.shape) == 1 else ''})"
+    def _shape_text(self, param: Var, kind: TensorType) -> str:
+        extents = ", ".join(str(extent) for extent in kind.shape)
+        text = f"({extents}{',' if len(kind.shape) == 1 else ''})"
+        held = self.holdings[param.name]
+        if held.entries == held.elements:
+            return text
+        per = f"{held.entries} for {held.elements} of them"
+        own_axis = ", or an axis of their own" if held.elements == 1 else ""
+        return f"{text} of {kind.dtype}: {per} along the last axis{own_axis}"
 
     # ---- memory
 
@@ -285,7 +319,7 @@ class _Binding:
         kind, raw = param.type, array.raw
         assert raw is not None and isinstance(kind, TensorType | PointerType)
         writes = param.name in self.written
-        align = max(kind.align, 1 if kind.dtype.name == _ANY else kind.dtype.scalar.bytes)
+        align, loose = alignment(kind), self.holdings[param.name].loose
         if writes and not _is_injective(raw):
             raise self.refuse(
                 param,
@@ -303,29 +337,40 @@ class _Binding:
                 f"the layout {kind.layout if isinstance(kind, TensorType) else None}",
                 f"strides of {raw.strides} bytes",
             )
-        copied = strided or (raw.size > 0 and address_of(raw) % align != 0)
-        if copied and self.device != "cpu":
+        copied = strided or bool(loose) or (raw.size > 0 and address_of(raw) % align != 0)
+        if copied and array.device != "cpu":
             raise self.refuse(
                 param,
                 "argument-shape",
-                "is strided or not aligned, and nothing is copied on the GPU",
+                "is strided, not packed or not aligned, and what lies on the GPU is not copied",
                 f"a compact array, aligned to {align} bytes",
                 f"strides of {raw.strides} bytes, at address {address_of(raw):#x}",
                 f"pass {param.name}.contiguous(), or {param.name}.clone() if it is compact",
             )
-        span = _Span(param, raw, self._copy_of(raw) if copied else None, writes)
+        span = _Span(param, raw, self._copy_of(raw, loose) if copied else None, writes, loose)
         self._check_overlap(span)
         self.spans.append(span)
         used = raw if span.copy is None else span.copy
         self.values[param.name] = address_of(used)
         writable = bool(raw.flags.writeable)
-        self.memories.append(Memory(param.name, address_of(used), _extent(used), writable))
+        extent = _extent(used)
+        self.memories.append(Memory(param.name, address_of(used), extent, writable, array.device))
 
     def _lies_as_expected(self, param: Var, raw: Raw) -> bool:
         if not self._has_own_layout(param) or raw.size == 0:
             return bool(raw.flags.c_contiguous)
         assert isinstance(param.type, TensorType)
-        return raw.flags.c_contiguous or _follows(param.type.layout, raw)
+        return raw.flags.c_contiguous or self._follows(param, param.type.layout, raw)
+
+    def _follows(self, param: Var, layout: Any, raw: Raw) -> bool:
+        """Tell whether an array's own strides put each element where a layout says."""
+        held, shape = self.holdings[param.name], self.shapes[param.name]
+        places, strides = image(layout, shape).get("m"), held.element_strides(raw, shape)
+        if places is None or strides is None:
+            return False
+        axes = zip(np.indices(shape), strides, strict=True)
+        own = sum((index * stride for index, stride in axes), start=np.zeros(shape, np.int64))
+        return bool(np.array_equal(places * raw.itemsize * held.entries, own))
 
     def _has_own_layout(self, param: Var) -> bool:
         """Tell whether a parameter has a layout other than the compact one."""
@@ -334,11 +379,13 @@ class _Binding:
         layout = param.type.layout
         return not (isinstance(layout, TileLayout) and layout.is_trivial())
 
-    def _copy_of(self, raw: Raw) -> Raw:
+    def _copy_of(self, raw: Raw, loose: int) -> Raw:
         """Copy an array to aligned, compact memory, once for arguments that are the same one."""
         for span in self.spans:
-            if span.copy is not None and span.same_array(raw):
+            if span.copy is not None and span.loose == loose and span.same_array(raw):
                 return span.copy
+        if loose:
+            return packed(raw, loose)
         copied = aligned_empty(raw.nbytes).view(raw.dtype).reshape(raw.shape)
         np.copyto(copied, raw)
         return copied
@@ -352,16 +399,14 @@ class _Binding:
                     new.param,
                     "argument-shape",
                     f"overlaps argument {old.param.name!r} in memory, and {copied.param.name!r} "
-                    "is strided or not aligned",
+                    "is strided, not packed or not aligned",
                     "compact, aligned arrays, or separate ones",
                     f"strides of {copied.raw.strides} bytes",
                     f"pass np.ascontiguousarray({copied.param.name})",
                 )
 
     def done(self) -> Bound:
-        copies = {
-            id(s.copy): (s.raw, s.copy) for s in self.spans if s.copy is not None and s.writes
-        }
+        copies = {id(s.copy): s for s in self.spans if s.copy is not None and s.writes}
         return Bound(
             self.values,
             tuple(self.memories),
@@ -373,12 +418,19 @@ class _Binding:
 
 @dataclass(frozen=True)
 class _Span:
-    """The memory of an argument, and the copy that stands for it."""
+    """The memory of an argument, and the copy that stands for it, packed from `loose` bits."""
 
     param: Var
     raw: Raw
     copy: Raw | None
     writes: bool
+    loose: int = 0
+
+    def copy_back(self) -> None:
+        if self.copy is not None and self.loose:
+            unpack(self.copy, self.loose, self.raw)
+        elif self.copy is not None:
+            np.copyto(self.raw, self.copy)
 
     def same_array(self, raw: Raw) -> bool:
         mine = (address_of(self.raw), self.raw.shape, self.raw.strides, self.raw.dtype)
@@ -418,23 +470,6 @@ def _describe(argument: Any) -> str:
     return f"{short} of type {type(argument).__name__}"
 
 
-def _packs(array: Array, wanted: DType) -> bool:
-    named = array.dtype
-    if named is None:
-        return False
-    return named.name in ("uint8", "int8") or (named.base == wanted.base and named.lanes > 1)
-
-
-def _storage_shape(kind: TensorType) -> tuple[Expr, ...]:
-    """Give the shape that an argument has: that of the parameter, packed below a byte."""
-    if kind.dtype.bits % 8 == 0 or not kind.shape:
-        return kind.shape
-    *outer, last = kind.shape
-    if isinstance(last, Constant):
-        return (*outer, int32(int(last.value) * kind.dtype.bits // 8))
-    return (*outer, last * kind.dtype.bits // 8)
-
-
 def _is_injective(raw: Raw) -> bool:
     """Tell whether an array's elements lie apart, as all but contrived strides have them."""
     if raw.size == 0:
@@ -446,18 +481,6 @@ def _is_injective(raw: Raw) -> bool:
             return False
         reach += stride * (extent - 1)
     return True
-
-
-def _follows(layout: Any, raw: Raw) -> bool:
-    """Tell whether an array's own strides put each element where a layout says."""
-    places = image(layout, raw.shape).get("m")
-    if places is None:
-        return False
-    own = sum(
-        (index * stride for index, stride in zip(np.indices(raw.shape), raw.strides, strict=True)),
-        start=np.zeros(raw.shape, np.int64),
-    )
-    return bool(np.array_equal(places * raw.itemsize, own))
 
 
 def _extent(raw: Raw) -> int:

@@ -55,8 +55,10 @@ def describe(value: Any) -> Array | None:
         return value
     if isinstance(value, np.ndarray):
         return _from_numpy(cast(Raw, value))
-    if is_torch_cuda(value):
-        return _from_torch(value)
+    if is_torch(value):
+        _require_carried_out(value)
+        if value.is_cuda:
+            return _from_torch(value)
     if not (hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")):
         return _from_cuda_interface(value)
     try:
@@ -75,10 +77,10 @@ def describe(value: Any) -> Array | None:
         ) from error
 
 
-def is_torch_cuda(value: Any) -> bool:
-    """Tell whether a value is a tensor of PyTorch on a GPU."""
+def is_torch(value: Any) -> bool:
+    """Tell whether a value is a tensor of PyTorch."""
     torch = lazy.loaded("torch")
-    return torch is not None and isinstance(value, torch.Tensor) and value.is_cuda
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def aligned_empty(size: int) -> npt.NDArray[np.uint8]:
@@ -115,6 +117,19 @@ class _Memory:
             "strides": tuple(stride * size for stride in source.strides),
             "data": (source.address, not source.writable),
         }
+
+
+def _require_carried_out(tensor: Any) -> None:
+    """Refuse a tensor that PyTorch has yet to negate or conjugate: its memory is of another."""
+    for pending, resolve in ((tensor.is_neg(), "resolve_neg"), (tensor.is_conj(), "resolve_conj")):
+        if pending:
+            raise LaunchError(
+                "an argument's memory does not hold its values",
+                code="argument-kind",
+                expected="a tensor whose values are those in its memory",
+                found="one that PyTorch negates or conjugates only when it reads it",
+                hint=f"pass tensor.{resolve}(), a copy where it is needed",
+            )
 
 
 def _from_torch(tensor: Any) -> Array:

@@ -1,7 +1,8 @@
 """The CUDA driver and its GPUs: contexts, modules, copies, and what its errors mean.
 
-May import `base`. NVIDIA's bindings are loaded where there is a driver, for all but the launch
-itself: that is called through ctypes, which takes a third of the time.
+May import `base` and `isa`. NVIDIA's bindings are loaded where there is a driver, for all but two
+functions that are called through ctypes: the launch, which then takes a third of the time, and
+the encoding of tensor maps, which has to write to where a map is aligned.
 
     gpu = find_gpu()
     gpu.name, gpu.capability      # "NVIDIA H200", 90
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -21,9 +22,13 @@ from tilewright.base.lazy import optional
 from tilewright.base.locations import Location
 from tilewright.base.targets import Target, known_targets
 from tilewright.base.targets import target as target_named
+from tilewright.isa.tensor_map import FORMATS, TensorMap
 
 # CUresult of `cuLaunchKernelEx(config, function, parameters, extra)`.
 LaunchEntry = Callable[[int, int, int, None], int]
+# CUresult of `cuTensorMapEncodeTiled`: the map, the element type, the rank, the address; extents,
+# strides, box and element strides; interleave, swizzle, L2 promotion and fill.
+EncodeEntry = Callable[[int, int, int, int, Any, Any, Any, Any, int, int, int, int], int]
 _LIBRARY = "libcuda.so.1"
 
 # CUresult (cuda.h): what kills the context, so that every later call reports it again.
@@ -44,6 +49,7 @@ class Gpu:
     name: str
     capability: int
     launch: LaunchEntry = field(repr=False, compare=False)
+    encode: EncodeEntry = field(repr=False, compare=False)
 
     def runs(self, target: Target) -> bool:
         """Tell whether a cubin for a target runs here.
@@ -98,6 +104,17 @@ class Gpu:
         with self.current():
             self.check(self.api.cuCtxSynchronize(), "finish its work")
 
+    def allocate(self, size: int) -> int:
+        """Allocate so many bytes, at least one, and give their address."""
+        with self.current():
+            (address,) = self.check(self.api.cuMemAlloc(size), f"allocate {size} bytes")
+        return int(address)
+
+    def free(self, address: int) -> None:
+        """Free what was allocated; where the context is lost, it is free already."""
+        with suppress(LaunchError), self.current():
+            self.api.cuMemFree(address)
+
     def read(self, address: int, size: int, into: int) -> None:
         """Copy from the GPU to the host, after all work that was started."""
         self.synchronize()
@@ -109,6 +126,29 @@ class Gpu:
         with self.current():
             self.check(self.api.cuMemcpyHtoD(address, source, size), "copy from the host")
         self.synchronize()
+
+    def encode_tensor_map(
+        self, name: str, made: TensorMap, into: int, location: Location | None
+    ) -> None:
+        """Write the bits of a tensor map to an address that is aligned to `tensor_map.ALIGN`."""
+        rank = len(made.box)
+        status = self.encode(
+            into,
+            tuple(FORMATS).index(made.format),
+            rank,
+            made.address,
+            (ctypes.c_uint64 * rank)(*made.extents),
+            (ctypes.c_uint64 * rank)(*made.strides),
+            (ctypes.c_uint32 * rank)(*made.box),
+            (ctypes.c_uint32 * rank)(*made.steps),
+            made.interleave,
+            made.swizzle,
+            made.l2_promotion,
+            made.oob_fill,
+        )
+        if status:
+            problem = f"the driver does not make the tensor map {name!r} for {self.name}"
+            raise self.error(status, problem, location)
 
     def check(self, result: tuple[Any, ...], what: str) -> tuple[Any, ...]:
         """Give the values of a call of the driver; raises `LaunchError` if it failed."""
@@ -160,13 +200,14 @@ def find_gpu(ordinal: int = 0) -> Gpu | None:
         return None
     if int(api.cuInit(0)[0]):
         return None
-    entry = library.cuLaunchKernelEx
-    entry.argtypes = (ctypes.c_void_p,) * 4
-    entry.restype = ctypes.c_int
-    return describe_gpu(api, ordinal, entry)
+    launch, encode = library.cuLaunchKernelEx, library.cuTensorMapEncodeTiled
+    launch.argtypes = (ctypes.c_void_p,) * 4
+    numbers, arrays = (ctypes.c_int, ctypes.c_uint32), (ctypes.c_void_p,) * 4
+    encode.argtypes = (ctypes.c_void_p, *numbers, ctypes.c_void_p, *arrays, *(ctypes.c_int,) * 4)
+    return describe_gpu(api, ordinal, launch, encode)
 
 
-def describe_gpu(api: Any, ordinal: int, launch: LaunchEntry) -> Gpu | None:
+def describe_gpu(api: Any, ordinal: int, launch: LaunchEntry, encode: EncodeEntry) -> Gpu | None:
     """Describe a GPU by the driver's bindings, once they are initialised."""
     status, device = api.cuDeviceGet(ordinal)
     if int(status):
@@ -176,7 +217,7 @@ def describe_gpu(api: Any, ordinal: int, launch: LaunchEntry) -> Gpu | None:
     major = api.cuDeviceGetAttribute(getattr(attribute, f"{prefix}_MAJOR"), device)[1]
     minor = api.cuDeviceGetAttribute(getattr(attribute, f"{prefix}_MINOR"), device)[1]
     name = api.cuDeviceGetName(128, device)[1].split(b"\0")[0].decode()
-    return Gpu(api, ordinal, name, 10 * int(major) + int(minor), launch)
+    return Gpu(api, ordinal, name, 10 * int(major) + int(minor), launch, encode)
 
 
 def require_gpu(ordinal: int = 0) -> Gpu:

@@ -1,11 +1,13 @@
 """Launches on the GPU: what the first call of a kind prepares, every later one only fills in.
 
-May import `base`, `ir`, `codegen` and the rest of `runtime`. A call with tensors of PyTorch that
-are like those of an earlier call writes addresses into that call's parameter buffer and starts
-it: nothing is allocated and nothing waits, so that launches can be captured in a CUDA graph. A
-launch goes to PyTorch's current stream, and without PyTorch to the default stream.
+May import `base`, `isa`, `ir`, `codegen` and the rest of `runtime`. A call with tensors of PyTorch
+that are like those of an earlier call writes addresses into that call's parameter buffer and
+starts it: nothing is allocated and nothing waits, so that launches can be captured in a CUDA
+graph. Tensor maps are encoded for addresses that are new. A launch goes to PyTorch's current
+stream, and without PyTorch to the default stream. Arrays of the CPU are copied for each launch,
+which then waits.
 
-    launcher = Launcher(program, lowered, target, written, cubin, print)
+    launcher = Launcher(program, lowered, target, written, cubin, print, announce)
     launcher.launch((a, b, out))
 """
 
@@ -16,7 +18,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -25,20 +27,26 @@ import numpy as np
 from tilewright.base import lazy
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import LaunchError
-from tilewright.base.targets import Target
+from tilewright.base.locations import Location
+from tilewright.base.targets import CLUSTER_SINCE, Target
 from tilewright.ir.expressions import Expr, Var, as_constant
 from tilewright.ir.statements import Kernel, Print, Program
-from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 from tilewright.ir.visit import variables, walk_statements
+from tilewright.isa.tensor_map import ALIGN, BYTES, TensorMap
 from tilewright.runtime.arguments import bind, fitted
 from tilewright.runtime.cuda_driver import WRONG_CONTEXT, Gpu, require_gpu
-from tilewright.runtime.host import CLUSTER_SINCE, HostRun, LaunchShape, Values, launch_shape
+from tilewright.runtime.host import HostRun, LaunchShape, Values, launch_shape, number
 from tilewright.runtime.launch_attributes import Config, attributes, stream_handle
+from tilewright.runtime.staging import moved
+from tilewright.runtime.storage import alignment
 
 # A launch may use this much dynamic shared memory unasked (CUDA C++ Programming Guide).
 _UNASKED_SHARED = 48 * 1024
 # Plans of a thread beyond this number are forgotten: sizes that change at every call.
 _MOST_PLANS = 64
+# So are the bits of a tensor map for addresses beyond this number.
+_MOST_ADDRESSES = 1024
 _ONES = (1, 1, 1)
 
 
@@ -54,6 +62,44 @@ class _Start:
     own_stream: bool
 
 
+class _MapCell:
+    """A tensor map of a plan: its bits, where launches find them, and those of earlier calls.
+
+    `base` is the address of the argument in which the tensor lies.
+    """
+
+    def __init__(
+        self, gpu: Gpu, name: str, made: TensorMap, base: int, location: Location | None
+    ) -> None:
+        self._gpu, self._name, self._made, self._location = gpu, name, made, location
+        self._offset = made.address - base
+        raw = ctypes.create_string_buffer(BYTES + ALIGN)
+        self.bits = (ctypes.c_char * BYTES).from_buffer(raw, -ctypes.addressof(raw) % ALIGN)
+        self._known: dict[int, bytes] = {}
+        self._base: int | None = None
+        self.point(base)
+
+    def point(self, base: int) -> bool:
+        """Let the map be of an argument at that address; `False` if there cannot be one."""
+        if base == self._base:
+            return True
+        bits = self._known.get(base)
+        if bits is None:
+            made = replace(self._made, address=base + self._offset)
+            if made.problem() is not None:
+                return False
+            self._base = None
+            into = ctypes.addressof(self.bits)
+            self._gpu.encode_tensor_map(self._name, made, into, self._location)
+            if len(self._known) >= _MOST_ADDRESSES:
+                self._known.clear()
+            self._known[base] = self.bits.raw
+        else:
+            self.bits.raw = bits
+        self._base = base
+        return True
+
+
 class _PerThread(threading.local):
     """The plans of one thread: the parameter buffers must not be shared."""
 
@@ -65,7 +111,8 @@ class _PerThread(threading.local):
 class Launcher:
     """The kernels of a program, ready for launches on the GPU that the arguments live on.
 
-    `cubin` is called when a GPU is used first, `output` for what the host's part prints.
+    `cubin` is called when a GPU is used first, `output` for what the host's part prints,
+    `announce` before arrays of the CPU are copied.
     Launches raise `LaunchError` for arguments and launches that cannot be.
     """
 
@@ -77,6 +124,7 @@ class Launcher:
         written: frozenset[str],
         cubin: Callable[[], bytes],
         output: Callable[[str], None],
+        announce: Callable[[], None],
         find: Callable[[int], Gpu] = require_gpu,
     ) -> None:
         self._program = program
@@ -85,6 +133,7 @@ class Launcher:
         self._written = written
         self._cubin = cubin
         self._output = output
+        self._announce = announce
         self._find = find
         self._lock = threading.Lock()
         self._modules: dict[int, Any] = {}
@@ -96,7 +145,10 @@ class Launcher:
         self._repeatable = not any(isinstance(stmt, Print) for stmt in host)
 
     def launch(self, arguments: tuple[Any, ...]) -> None:
-        """Launch on the arguments; returns as soon as the launches are queued."""
+        """Launch on the arguments; returns as soon as the launches are queued.
+
+        With arrays of the CPU, returns when the kernels have run and what they wrote is back.
+        """
         local = self._local
         plan = local.last
         if plan is not None and plan.start(arguments):
@@ -107,7 +159,18 @@ class Launcher:
             if plan is not None and plan.start(arguments):
                 local.last = plan
                 return
-        plan = self._prepare(arguments)
+        bound = bind(self._program, arguments, self._written, "cuda")
+        gpu = self._find(int(bound.device.partition(":")[2] or 0))
+        gpu.ensure_context()
+        hosted = [memory for memory in bound.memories if memory.device == "cpu"]
+        if hosted:
+            self._announce()
+            with moved(hosted, self._written, gpu) as addresses:
+                values = {**bound.values, **addresses}
+                self._prepare(gpu, arguments, values, bound.sizes).start_prepared()
+            bound.copy_back()
+            return
+        plan = self._prepare(gpu, arguments, bound.values, bound.sizes)
         plan.start_prepared()
         if key is not None:
             if len(local.plans) >= _MOST_PLANS:
@@ -116,25 +179,32 @@ class Launcher:
 
     # ---- preparing
 
-    def _prepare(self, arguments: tuple[Any, ...]) -> _Plan:
-        bound = bind(self._program, arguments, self._written, "cuda")
-        ordinal = int(bound.device.partition(":")[2] or 0)
-        gpu = self._find(ordinal)
-        gpu.ensure_context()
+    def _prepare(
+        self, gpu: Gpu, arguments: tuple[Any, ...], values: Values, sizes: Mapping[str, int]
+    ) -> _Plan:
         # What the host's part computes with, it may change: each launch has a cell of its own.
         cells = {
-            param.name: _cell(param, bound.values[param.name])
+            param.name: _cell(param, values[param.name])
             for param in self._program.params
-            if param.name not in self._shaping
+            if param.name not in self._shaping and not isinstance(param.type, TensorMapType)
         }
+        maps: dict[str, _MapCell] = {}
         starts: list[_Start] = []
-        run = HostRun(
-            self._lowered,
-            lambda kernel, values: starts.append(self._ready(gpu, kernel, values, cells)),
-            self._output,
-        )
-        run(bound.values)
-        return _Plan(gpu, tuple(starts), self._program, arguments, cells, self._shaping)
+
+        def ready(kernel: Kernel, current: Values) -> None:
+            for var in kernel.params:
+                made = current[var.name]
+                if isinstance(made, TensorMap) and var.name not in maps:
+                    base = run.bases.get(var.name)
+                    start = 0 if base is None else int(number(values, base))
+                    maps[var.name] = _MapCell(gpu, var.name, made, start, kernel.location)
+            bits = {name: cell.bits for name, cell in maps.items()}
+            starts.append(self._ready(gpu, kernel, current, {**cells, **bits}))
+
+        run = HostRun(self._lowered, ready, self._output, sizes)
+        run(values)
+        moving = tuple((run.bases[name], cell) for name, cell in maps.items() if name in run.bases)
+        return _Plan(gpu, tuple(starts), self._program, arguments, cells, self._shaping, moving)
 
     def _ready(self, gpu: Gpu, kernel: Kernel, values: Values, cells: Mapping[str, Any]) -> _Start:
         shape = launch_shape(kernel, values, self._target)
@@ -214,6 +284,7 @@ class _Plan:
         arguments: tuple[Any, ...],
         cells: Mapping[str, Any],
         shaping: frozenset[str],
+        maps: tuple[tuple[str, _MapCell], ...],
     ) -> None:
         self._gpu = gpu
         self._starts = starts
@@ -231,6 +302,8 @@ class _Plan:
                 tensors.append(_expected(position, param, argument, cells[param.name]))
         self._tensors = tuple(tensors)
         self._scalars = tuple(scalars)
+        positions = {param.name: position for position, param in enumerate(program.params)}
+        self._maps = tuple((positions[base], cell) for base, cell in maps)
 
     def start(self, arguments: tuple[Any, ...]) -> bool:
         """Launch on other arguments; `False` if they are not like those the plan is for."""
@@ -244,6 +317,7 @@ class _Plan:
                 or tensor.dtype is not dtype
                 or tensor.shape != shape
                 or tensor.get_device() != ordinal
+                or tensor.is_neg()
             ):
                 return False
             if not tensor.is_contiguous() if strides is None else tensor.stride() != strides:
@@ -252,6 +326,9 @@ class _Plan:
             if address & mask:
                 return False
             cell.value = address
+        for position, tensor_map in self._maps:
+            if not tensor_map.point(arguments[position].data_ptr()):
+                return False
         if self._scalars and not self._fill_scalars(arguments):
             return False
         self.start_prepared()
@@ -345,8 +422,7 @@ def _expected(position: int, param: Var, tensor: Any, cell: Any) -> tuple[Any, .
     kind = param.type
     assert isinstance(kind, TensorType | PointerType)
     # Alignments are powers of two. An empty tensor has the address 0.
-    own = 1 if kind.dtype.name == "handle" else kind.dtype.scalar.bytes
-    mask = max(kind.align, own) - 1
+    mask = alignment(kind) - 1
     strides = None if tensor.is_contiguous() else tensor.stride()
     return position, _class(tensor), tensor.dtype, tensor.shape, strides, mask, cell
 

@@ -1,6 +1,6 @@
 """The host's part of a program, evaluated in Python: arithmetic, branches, launches.
 
-May import `base` and `ir`. Both backends run host statements here.
+May import `base`, `isa`, `ir` and `passes.analysis`. Both backends run host statements here.
 
     >>> evaluate(n // 2 + 1, {"n": 9})
     5
@@ -9,23 +9,24 @@ May import `base` and `ir`. Both backends run host statements here.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import LaunchError, TilewrightError, VerifyError
+from tilewright.base.errors import LaunchError, VerifyError
 from tilewright.base.formats import formatted
-from tilewright.base.locations import Location
-from tilewright.base.targets import Target
+from tilewright.base.targets import Target, launch_problem
 from tilewright.ir.expressions import (
     FOLDED,
+    AddressOf,
     Binary,
     Cast,
     Constant,
     Expr,
+    Offset,
     Select,
     Unary,
     Var,
@@ -39,6 +40,7 @@ from tilewright.ir.statements import (
     Break,
     Continue,
     Declare,
+    EncodeTensorMap,
     For,
     If,
     Kernel,
@@ -49,17 +51,15 @@ from tilewright.ir.statements import (
     Stmt,
     While,
 )
+from tilewright.ir.types import TensorType
+from tilewright.isa.tensor_map import GRANULE, Problem, TensorMap, refusal
+from tilewright.passes.analysis.tensor_maps import tensor_map_bases
 
 Number = int | float | bool
-Values = Mapping[str, Number]
+# What a name of the host stands for; pointers are their addresses.
+Value = Number | TensorMap
+Values = Mapping[str, Value]
 Extents = tuple[int, int, int]
-
-# CUDA C++ Programming Guide, "Compute Capabilities", the limits common to all of them.
-MAX_GRID: Extents = (2**31 - 1, 65535, 65535)
-MAX_BLOCK: Extents = (1024, 1024, 64)
-MAX_THREADS = 1024
-MAX_CLUSTER = 16
-CLUSTER_SINCE = 90
 
 
 # ---------------------------------------------------------------------------- expressions
@@ -89,7 +89,11 @@ def evaluate(expr: Expr, values: Values) -> Number:
         case Constant():
             return expr.value
         case Var() if expr.name in values:
-            return values[expr.name]
+            return number(values, expr.name)
+        case AddressOf(tensor=Var(name=name, type=TensorType())):
+            return number(values, name)
+        case Offset():
+            return evaluate(expr.pointer, values) + evaluate(expr.bytes, values)
         case Unary():
             return fit(_UNARY[expr.op](evaluate(expr.operand, values)), expr.dtype)
         case Select():
@@ -105,6 +109,13 @@ def evaluate(expr: Expr, values: Values) -> Number:
                 code="invalid-program",
                 location=expr.location,
             )
+
+
+def number(values: Values, name: str) -> Number:
+    """Give the number or the address that a name stands for."""
+    value = values[name]
+    assert not isinstance(value, TensorMap)
+    return value
 
 
 def fit(value: Number, dtype: DType) -> Number:
@@ -141,24 +152,28 @@ def _binary(expr: Binary, values: Values) -> Number:
 
 @dataclass(frozen=True)
 class HostRun:
-    """A run of the host's part of a program.
+    """A run of the host's part of a lowered program.
 
-    `launch` is called for each kernel that is started, with the values of all names.
+    `launch` is called for each kernel that is started, with the values of all names; `sizes` are
+    the bytes of the arrays, by the names of their parameters.
     """
 
     program: Program
     launch: Callable[[Kernel, Values], None]
     output: Callable[[str], None]
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     kernels: dict[str, Kernel] = field(init=False)
+    bases: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernels", {each.name: each for each in self.program.kernels})
+        object.__setattr__(self, "bases", tensor_map_bases(self.program.host))
 
     def __call__(self, values: Values) -> None:
         """Run the host statements on the values of the parameters."""
         self._block(self.program.host, dict(values))
 
-    def _block(self, block: Block, values: dict[str, Number]) -> type[Stmt] | None:
+    def _block(self, block: Block, values: dict[str, Value]) -> type[Stmt] | None:
         """Run a block; give `Break`, `Continue` or `Return` if it ended by one."""
         for statement in block:
             ended = self._statement(statement, values)
@@ -166,7 +181,7 @@ class HostRun:
                 return ended
         return None
 
-    def _statement(self, statement: Stmt, values: dict[str, Number]) -> type[Stmt] | None:
+    def _statement(self, statement: Stmt, values: dict[str, Value]) -> type[Stmt] | None:
         match statement:
             case LaunchKernel():
                 self.launch(self.kernels[statement.kernel], values)
@@ -192,6 +207,8 @@ class HostRun:
             case Print():
                 operands = [evaluate(each, values) for each in statement.operands]
                 self.output(formatted(statement.format, operands))
+            case EncodeTensorMap():
+                values[statement.var.name] = self._tensor_map(statement, values)
             case _:
                 raise VerifyError(
                     f"{type(statement).__name__} has no meaning in the host's part of a program",
@@ -200,7 +217,7 @@ class HostRun:
                 )
         return None
 
-    def _for(self, loop: For, values: dict[str, Number]) -> type[Stmt] | None:
+    def _for(self, loop: For, values: dict[str, Value]) -> type[Stmt] | None:
         bounds = (loop.start, loop.stop, loop.step)
         for value in range(*(int(evaluate(each, values)) for each in bounds)):
             values[loop.var.name] = value
@@ -208,6 +225,46 @@ class HostRun:
             if ended in (Break, Return):
                 return Return if ended is Return else None
         return None
+
+    def _tensor_map(self, statement: EncodeTensorMap, values: Values) -> TensorMap:
+        """Make a tensor map, of a tensor that lies in the memory of its argument."""
+
+        def numbers(exprs: Iterable[Expr]) -> tuple[int, ...]:
+            return tuple(int(evaluate(each, values)) for each in exprs)
+
+        made = TensorMap(
+            int(evaluate(statement.pointer, values)),
+            statement.format,
+            numbers(statement.extents),
+            numbers(statement.strides),
+            numbers(statement.box),
+            numbers(statement.steps),
+            statement.interleave,
+            statement.swizzle,
+            statement.l2_promotion,
+            statement.oob_fill,
+        )
+        base = self.bases[statement.var.name]
+        start = int(number(values, base))
+        problem = made.problem() or self._overrun(made, base, start)
+        if problem is not None:
+            hint = f"declare {base!r} with align={GRANULE}" if start % GRANULE else None
+            raise refusal(statement.var.name, problem, statement.location, hint)
+        return made
+
+    def _overrun(self, made: TensorMap, base: str, start: int) -> Problem | None:
+        """Say where a tensor leaves the memory of the argument that it lies in."""
+        if base not in self.sizes:
+            return None
+        size = self.sizes[base]
+        first = made.address - start
+        last = first + made.reach - 1
+        if first >= 0 and last < size:
+            return None
+        found = (
+            f"bytes {first} to {last}, of which byte {first if first < 0 else size} is not in it"
+        )
+        return "shape of the tensor", f"a tensor inside the {size} bytes of {base!r}", found
 
     def _check(self, statement: Assert, values: Values) -> None:
         if not evaluate(statement.condition, values):
@@ -250,47 +307,13 @@ def launch_shape(kernel: Kernel, values: Values, target: Target) -> LaunchShape:
         extents(launch.cluster),
         int(evaluate(launch.dynamic_shared_bytes, values)),
     )
-    if problem := _problem(shape, target):
+    if problem := launch_problem(shape.grid, shape.block, shape.cluster, target):
         what, expected, found = problem
-        raise _unlaunchable(kernel.name, what, expected, found, where)
+        raise LaunchError(
+            f"the {what} of {kernel.name} cannot be launched on {target}",
+            code="launch-shape",
+            location=where,
+            expected=expected,
+            found=found,
+        )
     return shape
-
-
-def _problem(shape: LaunchShape, target: Target) -> tuple[str, str, str] | None:
-    """Say what is wrong with a shape: what, expected, found."""
-    for what, extents, limits in (
-        ("grid", shape.grid, MAX_GRID),
-        ("block", shape.block, MAX_BLOCK),
-        ("cluster", shape.cluster, (MAX_CLUSTER,) * 3),
-    ):
-        if any(not 1 <= e <= limit for e, limit in zip(extents, limits, strict=True)):
-            return what, f"each extent from 1 to {limits}", str(extents)
-    if _product(shape.block) > MAX_THREADS:
-        found = f"{shape.block}, which are {_product(shape.block)}"
-        return "block", f"at most {MAX_THREADS} threads", found
-    cluster = _product(shape.cluster)
-    if cluster > 1 and target.capability < CLUSTER_SINCE:
-        expected = f"a target from sm_{CLUSTER_SINCE} on, or no cluster"
-        return "cluster", expected, f"{shape.cluster} for {target}"
-    if cluster > MAX_CLUSTER:
-        return "cluster", f"at most {MAX_CLUSTER} CTAs", str(shape.cluster)
-    if any(g % c for g, c in zip(shape.grid, shape.cluster, strict=True)):
-        return "grid", f"whole clusters of {shape.cluster}", str(shape.grid)
-    return None
-
-
-def _product(extents: Extents) -> int:
-    x, y, z = extents
-    return x * y * z
-
-
-def _unlaunchable(
-    name: str, what: str, expected: str, found: str, where: Location | None
-) -> TilewrightError:
-    return LaunchError(
-        f"the {what} of {name} cannot be launched",
-        code="launch-shape",
-        location=where,
-        expected=expected,
-        found=found,
-    )

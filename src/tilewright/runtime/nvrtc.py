@@ -1,7 +1,7 @@
 """CUDA C++ to PTX and cubins by NVRTC: no toolkit, driver or GPU is needed.
 
 May import `base`. NVRTC comes with the extra `cuda` of this package and is loaded when it is
-first used; any number of threads may compile at a time.
+first used; any number of threads may ask for it, and it serves one at a time.
 
     cubin = compile_cubin(source, target("sm_90a"), "kernel")
 """
@@ -9,11 +9,13 @@ first used; any number of threads may compile at a time.
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from tilewright.base.errors import CompilerBug, TargetError
+from tilewright.base.forks import held_over_forks
 from tilewright.base.lazy import optional
 from tilewright.base.targets import Target
 
@@ -27,6 +29,8 @@ _OPTIONS = (
     "--ptxas-options=-v",
 )
 _EXCERPT = 3
+# NVRTC has such a lock itself: two compilations at a time take as long as one after the other.
+_lock = held_over_forks(threading.RLock())
 # What ptxas says of an instruction or modifier that the target lacks.
 _NOT_ON_TARGET = re.compile(
     r"not supported on \.target|requires \.target|requires .*\bsm_\d+|not supported .* target"
@@ -73,7 +77,11 @@ def build(source: str, target: Target, name: str) -> Build:
     (`missing-tool`) or the target lacks an instruction (`missing-instruction`), `CompilerBug`
     with the log and the lines it names if NVRTC refuses the source.
     """
-    nvrtc = _nvrtc()
+    with _lock:
+        return _build(_nvrtc(), source, target, name)
+
+
+def _build(nvrtc: Any, source: str, target: Target, name: str) -> Build:
     program = _checked(
         nvrtc,
         nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []),

@@ -1,22 +1,32 @@
-"""Arrays on a GPU as arguments of the simulator: copied to the CPU, and back.
+"""Arguments that lie elsewhere than their kernel runs: copied there, and back.
 
-May import `base` and the rest of `runtime`. Arrays that share memory share their copy.
+May import `base` and the rest of `runtime`. Arrays that share memory share their copy. Both ways
+wait: for what was started before on the GPU, and for the kernel.
 
-    staged = stage(arguments)
+    staged = stage(arguments)                  # from a GPU, for the simulator
     run(staged.arguments); staged.copy_back({2})
+
+    with moved(bound.memories, gpu) as addresses:      # from the CPU, for a GPU
+        run(addresses)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tilewright.base.errors import LaunchError
-from tilewright.runtime.arrays import Array, Raw, address_of, aligned_empty, describe
+from tilewright.runtime.arguments import Memory
+from tilewright.runtime.arrays import ALIGNMENT, Array, Raw, address_of, aligned_empty, describe
 from tilewright.runtime.cuda_driver import Gpu, require_gpu
+
+Key = TypeVar("Key")
+
+# ---------------------------------------------------------------------------- from a GPU
 
 
 @dataclass(frozen=True)
@@ -74,24 +84,34 @@ def _on_gpu(argument: Any) -> Array | None:
 
 
 def _blocks(found: dict[int, Array], find: Callable[[int], Gpu]) -> list[_Block]:
-    spans = sorted((each.device, *_span(each.raw), n) for n, each in found.items())
-    merged: list[tuple[str, int, int, set[int]]] = []
-    for device, start, end, position in spans:
-        if merged and merged[-1][0] == device and start < merged[-1][2]:
-            _, first, last, positions = merged[-1]
-            merged[-1] = (device, first, max(last, end), positions | {position})
-        else:
-            merged.append((device, start, end, {position}))
     blocks: list[_Block] = []
-    for device, start, end, positions in merged:
+    for device in sorted({each.device for each in found.values()}):
         gpu = find(int(device.partition(":")[2]))
-        # The copy lies as the original does with respect to every alignment that is asked for.
-        shift = start % 256
-        copy = aligned_empty(end - start + shift)[shift:]
-        if end > start:
-            gpu.read(start, end - start, address_of(copy))
-        blocks.append(_Block(gpu, start, copy, frozenset(positions)))
+        spans = {n: _span(each.raw) for n, each in found.items() if each.device == device}
+        for start, end, positions in _joined(spans):
+            shift = _shift(start)
+            copy = aligned_empty(end - start + shift)[shift:]
+            if end > start:
+                gpu.read(start, end - start, address_of(copy))
+            blocks.append(_Block(gpu, start, copy, positions))
     return blocks
+
+
+def _joined(spans: Mapping[Key, tuple[int, int]]) -> list[tuple[int, int, frozenset[Key]]]:
+    """Join pieces of memory, each from an address to before another, where they overlap."""
+    joined: list[tuple[int, int, frozenset[Key]]] = []
+    for key, (start, end) in sorted(spans.items(), key=lambda item: item[1]):
+        if joined and start < joined[-1][1]:
+            first, last, keys = joined.pop()
+            joined.append((first, max(last, end), keys | {key}))
+        else:
+            joined.append((start, end, frozenset({key})))
+    return joined
+
+
+def _shift(start: int) -> int:
+    """Say how far into aligned memory a copy begins: it is aligned as the original is."""
+    return start % ALIGNMENT
 
 
 def _span(raw: Raw | None) -> tuple[int, int]:
@@ -114,3 +134,30 @@ def _moved(array: Array, block: _Block) -> Array:
     view = np.ndarray(raw.shape, raw.dtype, block.copy, offset, raw.strides)
     view.flags.writeable = bool(raw.flags.writeable)
     return replace(array, raw=view, device="cpu")
+
+
+# ---------------------------------------------------------------------------- to a GPU
+
+
+@contextmanager
+def moved(memories: Sequence[Memory], written: Set[str], gpu: Gpu) -> Generator[dict[str, int]]:
+    """Copy memory of the CPU to a GPU while a block runs; give the addresses there, by name.
+
+    If the block ends without an exception, what is named in `written` is copied back, once the
+    GPU has finished. Raises `LaunchError`: launch-memory if the GPU has too little,
+    gpu-fault for what goes wrong on it.
+    """
+    addresses = {each.name: 0 for each in memories}
+    spans = {each: (each.address, each.address + each.size) for each in memories if each.size}
+    with ExitStack() as allocated:
+        for start, end, pieces in _joined(spans):
+            shift = _shift(start)
+            base = gpu.allocate(end - start + shift)
+            allocated.callback(gpu.free, base)
+            gpu.write(base + shift, end - start, start)
+            addresses.update({each.name: base + shift + each.address - start for each in pieces})
+        yield addresses
+        gpu.synchronize()
+        for each in spans:
+            if each.name in written:
+                gpu.read(addresses[each.name], each.size, each.address)

@@ -16,7 +16,10 @@ from tilewright.sim.options import Options
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """Native code of a kernel; `path_words` and `frame_bytes` are what its paths and warps need."""
+    """Native code of a kernel; `path_words` and `frame_bytes` are what its paths and warps need.
+
+    `memories` names the memory of a CTA that only some kernels need, as the context does.
+    """
 
     kernel: Kernel
     target: Target
@@ -25,3 +28,4 @@ class CompiledKernel:
     code: Code
     path_words: int
     frame_bytes: int
+    memories: frozenset[str] = frozenset()

@@ -2,7 +2,8 @@
 
 May import `base` and `isa`. It has no scheduler and no speed: it is the reference that is read
 and that the native engine is held against. What is asynchronous lands when it is issued, unless
-the machine is told to `hold` it.
+the machine is told to `hold` it: then it lands when it is told to `land`, or when a group is
+waited for.
 
     >>> machine = EagerMachine(shared=1024)
     >>> execute(spell("st.shared.b32").forms()[0], [lane * 4, value], machine)
@@ -20,12 +21,14 @@ from tilewright.base.dtypes import BOOL, FLOAT32, UINT32, DType, from_numpy
 from tilewright.base.errors import CODES, TilewrightError
 from tilewright.base.spaces import Space
 from tilewright.isa.declaration import Form, Fragment, Operand
-from tilewright.isa.machine import WARP, Lanes, SharedTile
+from tilewright.isa.machine import GROUPS, WARP, Box, Lanes, SharedTile, Update
 from tilewright.sim import eager_arithmetic as arithmetic
+from tilewright.sim import eager_copies as copies
 from tilewright.sim import eager_tensor as tensor
 from tilewright.sim.eager_arithmetic import Array
 
 _FULL = (1 << WARP) - 1
+_STATE = ("tmem_columns", "tmem_starts", "tmem_permit", "exited_warps")
 Value = Lanes | Array | int | float | bool
 
 
@@ -56,11 +59,14 @@ class EagerMachine:
         self.mask = np.array([active >> lane & 1 for lane in range(WARP)], np.bool_)
         self.registers = dict(special or {})
         self.barriers: dict[tuple[int, str], int] = {}
-        self.state = {"tmem_columns": 0, "tmem_permit": 0, "exited_warps": 0}
+        self.state: dict[str, int] = dict.fromkeys(_STATE, 0)
         # What was never written is all ones.
         self.cells = np.full((tensor.LANES, tensor.COLUMNS), 0xFFFFFFFF, np.uint32)
         self.hold = hold
-        self.pending: list[tuple[Form, tuple[Lanes, ...]]] = []
+        self.pending: list[copies.Operation] = []
+        # How many groups each lane has made.
+        self.committed = {group: np.zeros(WARP, np.int64) for group in GROUPS}
+        self._taken: tuple[int, Array] | None = None
 
     # ---- values
 
@@ -196,20 +202,32 @@ class EagerMachine:
 
         Raises `MemoryFault` (`out-of-bounds`, `misaligned`, `read-only`).
         """
-        regions = {0: self.shared} if space is Space.SHARED else self.memories
-        assert space in (Space.SHARED, Space.GLOBAL, Space.GENERIC), f"no {space} here"
         verb = "a write" if write else "a read"
-        for base, region in regions.items():
-            if base <= where and where + size <= base + len(region):
-                break
-        else:
+        found = self.region(space, where, size, write=write)
+        if found is None:
             text = f"{verb} of {size} bytes at {where:#x} leaves {space.value} memory"
             raise fault("out-of-bounds", text)
+        base, region = found
         if where % align:
             raise fault("misaligned", f"{verb} at {where:#x} must be aligned to {align} bytes")
         if write and not region.flags.writeable:
             raise fault("read-only", f"{verb} at {where:#x} goes to read-only memory")
         return region[where - base : where - base + size]
+
+    def region(
+        self, space: Space, where: int, size: int, *, write: bool = False
+    ) -> tuple[int, Array] | None:
+        """Find the allocation that a run of bytes lies in: its address and its bytes."""
+        assert space in (Space.SHARED, Space.GLOBAL, Space.GENERIC), f"no {space} here"
+        regions = self.memories
+        if space is Space.SHARED:
+            # What an operation has read is what it sees.
+            taken = None if write else self._taken
+            regions = {0: self.shared} if taken is None else dict([taken])
+        for base, region in regions.items():
+            if base <= where and where + size <= base + len(region):
+                return base, region
+        return None
 
     def _accessing(self, address: Lanes, lanes: int) -> list[tuple[int, int]]:
         """List lane and address of each access."""
@@ -281,6 +299,14 @@ class EagerMachine:
             ).copy()
             self.bytes_at(to, int(target.value), length, align=1, write=True)[:] = data
 
+    def load_box(self, box: Box, fill: Lanes, rounds: Lanes) -> None:
+        """Copy a box of a tensor to shared memory, for an agent."""
+        copies.load_box(self, box, fill, rounds)
+
+    def store_box(self, box: Box) -> None:
+        """Copy a box from shared memory to where the tensor has elements, for an agent."""
+        copies.store_box(self, box)
+
     # ---- block primitives
 
     def product(
@@ -325,10 +351,10 @@ class EagerMachine:
         b: SharedTile,
         shape: tuple[Lanes, Lanes, int],
         types: tuple[DType, DType],
-        accumulate: Lanes,
+        update: Update,
     ) -> None:
-        """Multiply tiles in memory into Tensor Memory: D = A·B (+ D), for an agent."""
-        tensor.product_tiles(self, d, a, b, shape, types, accumulate)
+        """Multiply tiles in memory into Tensor Memory, for an agent."""
+        tensor.product_tiles(self, d, a, b, shape, types, update)
 
     # ---- barriers of the CTA, agents, faults
 
@@ -348,19 +374,53 @@ class EagerMachine:
         """Write a field of a named barrier; uniform."""
         self.barriers[int(barrier.value), field] = int(value.value)
 
-    def issue(self, form: Form, operands: Sequence[Lanes], barrier: Lanes | None = None) -> None:
+    def issue(
+        self,
+        form: Form,
+        operands: Sequence[Lanes],
+        barrier: Lanes | None = None,
+        lane: Lanes | None = None,
+    ) -> None:
         """Hand an asynchronous operation to its agent, and let it land unless it is held."""
-        self.pending.append((form, tuple(operands)))
+        numbers = self.committed.get(form.time.completes, np.zeros(WARP, np.int64))
+        self.pending.append(copies.Operation(form, tuple(operands), self.mask, numbers.copy()))
         if not self.hold:
             self.land()
 
     def land(self) -> None:
         """Let everything that is in flight land, in the order of issue."""
         while self.pending:
-            form, operands = self.pending.pop(0)
-            assert form.declaration.lands is not None, f"{form.text} says not how it lands"
-            with self.only(0):
-                form.declaration.lands(self, form, *operands)
+            self._land(self.pending[0])
+
+    def _land(self, operation: copies.Operation) -> None:
+        self.pending.remove(operation)
+        form = operation.form
+        assert form.declaration.lands is not None, f"{form.text} says not how it lands"
+        with self.landing(operation):
+            form.declaration.lands(self, form, *operation.operands)
+
+    @contextmanager
+    def landing(self, operation: copies.Operation) -> Generator[None]:
+        """Let who issued an operation be active for a while, and see what it has read."""
+        before = self.mask
+        self.mask, self._taken = operation.mask, operation.taken
+        try:
+            yield
+        finally:
+            self.mask, self._taken = before, None
+
+    def commit_group(self, group: str) -> None:
+        """Make a group of what each active lane has issued since its last group."""
+        self.committed[group] = self.committed[group] + self.mask
+
+    def groups_done(self, group: str, keep: Lanes, *, read: bool = False) -> Lanes:
+        """Let all but the last groups of the active lanes land, or read: nobody else would."""
+        for each in copies.awaited(self, self.pending, group, int(keep.value)):
+            if read:
+                copies.take(self, each)
+            else:
+                self._land(each)
+        return self.constant(True, BOOL)
 
     def require(self, condition: Lanes, code: str, message: str) -> None:
         """Raise the error of a code unless the condition holds in every active lane."""

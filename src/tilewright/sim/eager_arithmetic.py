@@ -15,17 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtypes import BFLOAT16, BOOL, FLOAT64, INT32, DType
+from tilewright.base.dtypes import BOOL, FLOAT32, FLOAT64, INT32, SCALARS, DType
+from tilewright.base.narrow import encode, format_of, is_narrow
 
 Array = np.ndarray[Any, Any]
 
 # The bits of the one NaN that arithmetic gives (PTX ISA, "Floating Point Instructions").
-_NAN = {16: 0x7FFF, 32: 0x7FFFFFFF, 64: 0x7FF8000000000000}
+_NAN = {32: 0x7FFFFFFF, 64: 0x7FF8000000000000}
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def constant(value: float | bool, dtype: DType) -> Array:
     """Make a zero-dimensional array of a Python number; integers wrap."""
+    if is_narrow(dtype):
+        return np.array(encode(float(value), dtype), _bits(dtype)).view(dtype.numpy)
     if not dtype.is_integer:
         return np.array(value, dtype.numpy)
     return np.array(int(value) & ((1 << dtype.bits) - 1), _bits(dtype)).view(dtype.numpy)
@@ -38,8 +41,15 @@ def _bits(dtype: DType) -> np.dtype[Any]:
 
 def canonical(values: Array, dtype: DType) -> Array:
     """Make every NaN the canonical one of its format."""
-    nan = np.array(_NAN[dtype.bits], _bits(dtype)).view(dtype.numpy)
-    return np.where(np.isnan(values), nan, values)
+    format = format_of(dtype)
+    bits = _NAN[dtype.bits] if format is None else format.nan
+    nan = np.array(bits, _bits(dtype)).view(dtype.numpy)
+    return np.where(_is_nan(values), nan, values)
+
+
+def _is_nan(values: Array) -> Array:
+    with np.errstate(invalid="ignore"):  # ml_dtypes reports signalling ones
+        return np.isnan(values)
 
 
 def common(left: DType, right: DType) -> DType:
@@ -79,11 +89,28 @@ def _sum_to_odd(a: Array, b: Array) -> Array:
 
 
 def _from_double(values: Array, dtype: DType) -> Array:
-    """Round float64 to a narrower format, once."""
-    if dtype == BFLOAT16:  # ml_dtypes goes by way of float32
-        single = values.astype(np.float32)
-        values = _to_odd(single, values - single.astype(np.float64))
-    return values.astype(dtype.numpy)
+    """Round float64 to a narrower format, once, as `base.narrow` says."""
+    format = format_of(dtype)
+    if format is None:
+        return values.astype(dtype.numpy)
+    nearest = values.astype(np.float32)
+    single = _to_odd(nearest, values - nearest.astype(np.float64))
+    if format.scale:
+        return _to_scale(single)
+    if format.saturates:  # ml_dtypes gives infinities and NaNs
+        most = np.array(format.largest, np.uint8).view(dtype.numpy).astype(np.float32)
+        single = np.clip(single, -most, most)
+    known = np.where(np.isnan(single), np.float32(0), single).astype(dtype.numpy)
+    return np.where(np.isnan(single), constant(np.nan, dtype), known)
+
+
+def _to_scale(single: Array) -> Array:
+    """Round magnitudes up to powers of two, kept as their exponents."""
+    fraction, exponent = np.frexp(np.abs(single))
+    power = np.where(fraction == 0.5, exponent - 1, exponent)
+    power = np.where(np.isinf(single), 127, np.where(single == 0, -127, power))
+    bits = np.where(np.isnan(single), 255, np.clip(power, -127, 127) + 127)
+    return bits.astype(np.uint8).view(SCALARS["float8_e8m0fnu"].numpy)
 
 
 def fma(a: Array, b: Array, c: Array, dtype: DType) -> Array:
@@ -176,6 +203,8 @@ _PLAIN: dict[str, Callable[[Array, Array], Array]] = {
 def binary(op: str, left: Array, right: Array, dtype: DType) -> Array:
     """Apply an operation of the IR to operands of one type (a shift's count may have its own)."""
     with np.errstate(all="ignore"):
+        if is_narrow(dtype) and dtype.bits <= 8:  # ml_dtypes does not saturate
+            return _by_way_of_single(op, left, right, dtype)
         if op in ("shl", "shr"):
             return _shift(op, left, right, dtype)
         if op in ("min", "max"):
@@ -185,6 +214,11 @@ def binary(op: str, left: Array, right: Array, dtype: DType) -> Array:
         if dtype.is_float and op in _FLOAT:
             return canonical(np.asarray(_FLOAT[op](left, right)), dtype)
         return np.asarray(_PLAIN[op](left, right))
+
+
+def _by_way_of_single(op: str, left: Array, right: Array, dtype: DType) -> Array:
+    found = binary(op, left.astype(np.float32), right.astype(np.float32), FLOAT32)
+    return found if compares(op) else _from_double(found.astype(np.float64), dtype)
 
 
 def compares(op: str) -> bool:
@@ -197,9 +231,9 @@ def compares(op: str) -> bool:
 
 def convert(values: Array, source: DType, target: DType) -> Array:
     """Convert as the IR's `Cast` does: integers wrap, floats round once and saturate."""
-    if target.is_bool:
-        return values != 0
     with np.errstate(all="ignore"):
+        if target.is_bool:
+            return (values.astype(np.float64) if source.is_float else values) != 0
         if source.is_float and target.is_integer:
             return _saturate(values, target)
         if target.is_float:
@@ -224,11 +258,9 @@ def _to_float(values: Array, source: DType, target: DType) -> Array:
         nearest = np.array([float(each) for each in whole])
         rest = np.array([float(each - int(float(each))) for each in whole])
         values = _to_odd(nearest, rest).reshape(values.shape)
-    elif source.bits >= 32 or source.is_integer:
-        values = values.astype(np.float64)
-    if values.dtype == np.float64 and target != FLOAT64:
+    values = values.astype(np.float64)
+    if target != FLOAT64:
         values = _from_double(values, target)
-    values = values.astype(target.numpy)
     return canonical(values, target) if source.is_float and source != target else values
 
 
@@ -241,12 +273,16 @@ def unary(op: str, values: Array, dtype: DType) -> Array:
     with np.errstate(all="ignore"):
         if not dtype.is_float:
             return np.zeros((), dtype.numpy) - values
+        format = format_of(dtype)
+        if format is not None and not format.negates:
+            return _from_double(-values.astype(np.float64), dtype)
         sign = np.array(1 << (dtype.bits - 1), _bits(dtype))
-        return (
-            (np.ascontiguousarray(values).view(_bits(dtype)) ^ sign)
-            .view(dtype.numpy)
-            .reshape(values.shape)
-        )
+        bits = np.ascontiguousarray(values).view(_bits(dtype)).reshape(values.shape)
+        flipped = (bits ^ sign).view(dtype.numpy)
+        # On the chip it is an addition of zero, which leaves the payload to float64s alone.
+        if dtype == FLOAT64:
+            return np.where(np.isnan(values), values + values, flipped)
+        return canonical(flipped, dtype) if dtype == FLOAT32 else flipped
 
 
 def _half_away(x: Array) -> Array:
@@ -305,7 +341,8 @@ def function(name: str, operands: Sequence[Array], dtype: DType) -> tuple[Array,
     if name in ("min", "max"):
         return binary(name, operands[0], operands[1], dtype), dtype
     if name in _TESTS:
-        return _TESTS[name](operands[0]), BOOL
+        with np.errstate(invalid="ignore"):
+            return _TESTS[name](operands[0].astype(np.float64)), BOOL
     if name in _BITWISE:
         found = [_BITWISE[name](digits) for digits in _digits(operands[0], dtype.bits)]
         result = dtype if name == "brev" else INT32

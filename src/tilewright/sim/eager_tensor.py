@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.dtypes import BOOL, FLOAT16, FLOAT32, DType
 from tilewright.base.spaces import Space
-from tilewright.isa.machine import Lanes, SharedTile
+from tilewright.isa.machine import Lanes, SharedTile, Update
 from tilewright.sim import eager_arithmetic as arithmetic
 from tilewright.sim.eager_arithmetic import Array
 
@@ -62,23 +62,33 @@ def product_tiles(
     b: SharedTile,
     shape: tuple[Lanes, Lanes, int],
     types: tuple[DType, DType],
-    more: Lanes,
+    update: Update,
 ) -> None:
-    """Multiply: per output a float32 FMA chain in ascending k from D, or from 0 unless `more`."""
+    """Multiply: per output a float32 FMA chain in ascending k, from D · scale or from 0."""
     rows, columns, depth = int(shape[0].value), int(shape[1].value), shape[2]
     kind, result = types
     if isinstance(a, Lanes):
         left = _cell_matrix(m, int(a.value), rows, depth, kind)
     else:
         left = _shared_matrix(m, a, rows, depth, kind)
+    left = -left if update.negated.value else left
     right = _shared_matrix(m, b, columns, depth, kind)
-    where = _cells_at(m, accumulator_cells(int(d.value), rows, columns))
+    where = _cells_at(m, matrix_cells(int(d.value), rows, columns))
     total = np.zeros((rows, columns), np.float32)
-    if more.value:
-        total = _numbers(m.cells[where], result)
+    if update.accumulate.value:
+        held, scale = _numbers(m.cells[where], result), update.scale.value
+        total = arithmetic.binary("mul", held, scale, FLOAT32)
     for k in range(depth):
         total = arithmetic.fma(left[:, k, None], right[None, :, k], total, FLOAT32)
-    m.cells[where] = _as_cells(total, result)
+    stays = _stays(update)[where[0]]
+    m.cells[where] = np.where(stays, m.cells[where], _as_cells(total, result))
+
+
+def _stays(update: Update) -> Array:
+    """Tell of each lane of Tensor Memory whether it is kept as it is."""
+    words = [int(word.value) for word in update.kept]
+    bits = [word >> lane & 1 for word in words for lane in range(32)]
+    return np.array(bits or [0] * LANES, np.bool_)
 
 
 def element_addresses(tile: SharedTile, rows: int, depth: int, bits: int) -> Array:
@@ -123,9 +133,8 @@ def _shared_matrix(m: EagerMachine, tile: SharedTile, rows: int, depth: int, kin
 
 
 def _cell_matrix(m: EagerMachine, start: int, rows: int, depth: int, kind: DType) -> Array:
-    """Read a matrix out of Tensor Memory as float32: row i in lane i, packed elements in a cell."""
-    row, column = np.indices((rows, depth * kind.bits // 32))
-    cells = m.cells[_cells_at(m, start + (row << 16) + column)]
+    """Read a matrix out of Tensor Memory as float32, packed elements in a cell."""
+    cells = m.cells[_cells_at(m, matrix_cells(start, rows, depth * kind.bits // 32))]
     return _single(np.ascontiguousarray(cells).view(kind.numpy).reshape(rows, depth))
 
 
@@ -136,8 +145,8 @@ def _single(values: Array) -> Array:
     return (np.ascontiguousarray(values).view(np.uint32) & np.uint32(_TF32)).view(np.float32)
 
 
-def accumulator_cells(start: int, rows: int, columns: int) -> Array:
-    """Give the cells of D: 128 rows in their lanes, 64 in the lower half of each 32."""
+def matrix_cells(start: int, rows: int, columns: int) -> Array:
+    """Give the cells of a matrix: 128 rows in their lanes, 64 in one half of each 32."""
     row, column = np.indices((rows, columns))
     lane = row if rows == LANES else 32 * (row // 16) + row % 16
     return start + (lane << 16) + column

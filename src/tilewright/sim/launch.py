@@ -19,11 +19,13 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.spaces import Space
-from tilewright.base.targets import Target
+from tilewright.base.targets import MAX_THREADS, Target
 from tilewright.ir.expressions import Expr, as_constant
 from tilewright.ir.operands import paired_operands
 from tilewright.ir.statements import Instruct, Kernel, Print
 from tilewright.ir.visit import walk_statements
+from tilewright.isa.machine import WARP
+from tilewright.isa.tensor_map import TensorMap
 from tilewright.sim import reports
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context, flight, jit, schedule
@@ -32,6 +34,7 @@ from tilewright.sim.engine.kernel import KernelCode, value_dtype
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.plan import plan_kernel
+from tilewright.sim.host_memory import aligned, lines, place_tensor_maps, special_memory
 from tilewright.sim.options import DEFAULT_STEP_LIMIT, Options, Region
 from tilewright.sim.printing import format_records
 
@@ -47,7 +50,7 @@ class SimulatedKernel(CompiledKernel):
 
     def launch(
         self,
-        arguments: Sequence[int | float],
+        arguments: Sequence[int | float | TensorMap],
         regions: Sequence[Region],
         grid: Grid,
         output: Callable[[str], None],
@@ -57,15 +60,19 @@ class SimulatedKernel(CompiledKernel):
         """Run a grid of CTAs.
 
         `arguments` are in the order of the kernel's parameters, then its shape symbols;
-        pointers are numbers. `regions` are what it may touch. `output` takes what it prints,
-        in CTA order. `block` and `shared_bytes` (of dynamic shared memory) are for kernels in
-        which they are not constants.
+        pointers are numbers, tensor maps are given as they are. `regions` are what it may touch.
+        `output` takes what it prints, in CTA order. `block` and `shared_bytes` (of dynamic shared
+        memory) are for kernels in which they are not constants.
 
         Raises `SimulationError` for a fault, `DeadlockError`, `StepLimit`.
         """
         shape = block or _static_block(self.kernel)
         assert shape is not None, "the block of this kernel must be given"
-        _Launch(self, arguments, regions, grid, shape, shared_bytes, output).run()
+        variables = (*self.kernel.params, *self.kernel.symbols)
+        numbers, maps, kept = place_tensor_maps(arguments, variables)
+        launch = _Launch(self, numbers, [*regions, *maps], grid, shape, shared_bytes, output)
+        launch.run()
+        del kept  # not before the kernel has ended
 
 
 def build(kernel: Kernel, target: Target, options: Options) -> SimulatedKernel:
@@ -79,7 +86,11 @@ def build(kernel: Kernel, target: Target, options: Options) -> SimulatedKernel:
     frame_bytes = -(-code.frame_bytes // 64) * 64
     schedule.emit(module, code.path_words, code.plan.depth, frame_bytes)
     native = jit.compile_text(module.text(), where)
-    return SimulatedKernel(kernel, target, options, module, native, code.path_words, frame_bytes)
+    memories = frozenset(module.memories)
+    path_words = code.path_words
+    return SimulatedKernel(
+        kernel, target, options, module, native, path_words, frame_bytes, memories
+    )
 
 
 def memory_needed(simulated: SimulatedKernel, grid: Grid) -> int:
@@ -90,12 +101,15 @@ def memory_needed(simulated: SimulatedKernel, grid: Grid) -> int:
 
 def _cta_bytes(simulated: SimulatedKernel, shared: int) -> int:
     paths = context.WARPS * context.PATHS * simulated.path_words * 8
-    return shared + paths + context.WARPS * simulated.frame_bytes + 2 * _PRINT_BYTES
+    frames = context.WARPS * simulated.frame_bytes
+    warps = -(-_threads(simulated.kernel) // WARP)
+    special = sum(special_memory(simulated, warps, shared).values())
+    return shared + paths + frames + special + 2 * _PRINT_BYTES
 
 
 def _live_ctas(simulated: SimulatedKernel, count: int) -> int:
     if interacts(simulated.kernel):
-        threads = int(np.prod(_static_block(simulated.kernel) or (1024, 1, 1)))
+        threads = _threads(simulated.kernel)
         resident = max(simulated.target.threads_per_multiprocessor // max(threads, 1), 1)
         resident = min(resident, simulated.target.ctas_per_multiprocessor)
         return min(count, simulated.target.multiprocessors * resident)
@@ -108,6 +122,10 @@ def _workers(options: Options) -> int:
 
 def _static_block(kernel: Kernel) -> Grid | None:
     return _static(kernel.launch.block)
+
+
+def _threads(kernel: Kernel) -> int:
+    return int(np.prod(_static_block(kernel) or (MAX_THREADS, 1, 1)))
 
 
 def _static(extents: tuple[Expr, Expr, Expr]) -> Grid | None:
@@ -123,18 +141,6 @@ def interacts(kernel: Kernel) -> bool:
         if isinstance(stmt, Instruct) and _sees_others(stmt):
             return True
     return False
-
-
-def uses_tensor_memory(kernel: Kernel) -> bool:
-    """Tell whether a kernel has an instruction that touches Tensor Memory."""
-    return any(
-        isinstance(stmt, Instruct)
-        and (
-            stmt.form.time.completes in flight.GROUPS
-            or any(each.space is Space.TMEM for each in stmt.form.operands)
-        )
-        for stmt in walk_statements(kernel.body)
-    )
 
 
 def _sees_others(stmt: Instruct) -> bool:
@@ -170,7 +176,7 @@ class _Cta:
     start: np.ndarray
     index: int = -1
     text: list[str] = field(default_factory=list[str])
-    tensor: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    special: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
 
     def get(self, name: str) -> int:
         """Read a field of the context."""
@@ -179,12 +185,6 @@ class _Cta:
     def put(self, name: str, value: int) -> None:
         """Write a field of the context."""
         self.words[FIELD[name]] = value & ((1 << 64) - 1)
-
-
-def _aligned(size: int, kind: str = "u1", align: int = 1024) -> np.ndarray:
-    raw = np.zeros(size + align, np.uint8)
-    start = -raw.ctypes.data % align
-    return raw[start : start + size].view(kind)
 
 
 class _Launch:
@@ -335,14 +335,14 @@ class _Launch:
     def _new_cta(self) -> _Cta:
         simulated = self.simulated
         cta = _Cta(
-            _aligned(8 * context.CONTEXT_WORDS, "u8"),
-            _aligned(max(self.shared_bytes, 1)),
-            _aligned(8 * context.WARPS * context.PATHS * simulated.path_words, "u8"),
-            _aligned(max(context.WARPS * simulated.frame_bytes, 64)),
-            _aligned(8 * context.QUEUE_RECORDS * context.RECORD_WORDS, "u8"),
-            _aligned(context.DUMMY_BYTES),
-            _aligned(_PRINT_BYTES if self._prints() else 64),
-            _aligned(4 * max(len(simulated.sites.sites), 1), "u4"),
+            aligned(8 * context.CONTEXT_WORDS, "u8"),
+            aligned(lines(max(self.shared_bytes, 1))),
+            aligned(8 * context.WARPS * context.PATHS * simulated.path_words, "u8"),
+            aligned(max(context.WARPS * simulated.frame_bytes, 64)),
+            aligned(8 * context.QUEUE_RECORDS * context.RECORD_WORDS, "u8"),
+            aligned(context.DUMMY_BYTES),
+            aligned(_PRINT_BYTES if self._prints() else 64),
+            aligned(4 * max(len(simulated.sites.sites), 1), "u4"),
             np.zeros(1, np.uint64),
             np.zeros(context.CONTEXT_WORDS, np.uint64),
         )
@@ -368,16 +368,17 @@ class _Launch:
             ("parameters", self.parameters),
         ):
             cta.put(name, array.ctypes.data)
-        if uses_tensor_memory(simulated.kernel):
-            cta.tensor = {name: _aligned(size) for name, size in self._tensor_bytes().items()}
-        for name, array in cta.tensor.items():
+        sizes = special_memory(simulated, self.warps, self.shared_bytes)
+        cta.special = {name: aligned(size) for name, size in sizes.items()}
+        cta.put("staging_size", sizes.get("staging", 0))
+        for name, array in cta.special.items():
             cta.put(name, array.ctypes.data)
         cta.put("print_size", cta.prints.nbytes)
         cta.put("region_count", len(self.table))
         cta.put("shared_size", self.shared_bytes)
         limit = simulated.options.step_limit or DEFAULT_STEP_LIMIT
         cta.put("steps", 1)
-        cta.put("quanta", max(limit // context.STEP_QUANTUM, 1) + 1)
+        cta.put("turns", min(limit, 1 << 63))
         cta.put("schedule", context.SCHEDULES[simulated.options.schedule])
         cta.put("live_warps", self.warps)
         cta.words[context.USED_START :][: self.warps] = 1
@@ -395,13 +396,6 @@ class _Launch:
         cta.start[:] = cta.words
         return cta
 
-    def _tensor_bytes(self) -> dict[str, int]:
-        return {
-            "tmem": 4 * context.TMEM_LANES * context.TMEM_COLUMNS,
-            "scratch": context.SCRATCH_BYTES,
-            "flight": self.warps * len(flight.GROUPS) * flight.ARENA_BYTES,
-        }
-
     def _prints(self) -> bool:
         return any(isinstance(s, Print) for s in walk_statements(self.simulated.kernel.body))
 
@@ -418,9 +412,11 @@ class _Launch:
         paths[:] = 0
         paths[:, context.PATH["state"]] = context.READY
         paths[:, context.PATH["lanes"]] = self.lanes
-        if cta.tensor:
-            cta.tensor["tmem"][:] = 0xFF
-            cta.tensor["flight"].reshape(-1, flight.ARENA_BYTES)[:, :8] = 0
+        if "groups" in cta.special:
+            cta.special["groups"][:] = 0
+        if "tmem" in cta.special:
+            cta.special["tmem"][:] = 0xFF
+            cta.special["flight"].reshape(-1, flight.ARENA_BYTES)[:, :8] = 0
         seed = self.simulated.options.seed
         cta.put("random", (seed * 0x9E3779B97F4A7C15 + index * 0xD1B54A32D192ED03) | 1)
         cta.put("together", int(together))
@@ -439,6 +435,8 @@ class _Launch:
             self._fail(cta.index, reports.fault(self.simulated, cta, self.grid, self.regions))
         elif status == context.STUCK:
             self._fail(cta.index, reports.deadlock(self.simulated, cta, self.grid))
+        elif status == context.DONE and cta.get("tmem_columns"):
+            self._fail(cta.index, reports.unfreed(self.simulated, cta, self.grid))
         with self.lock:
             self.pending[cta.index] = "".join(cta.text)
         self._flush()

@@ -16,8 +16,9 @@ class Options:
 
     `schedule` says when asynchronous operations land: "late" (when they are waited for),
     "eager" (at issue) or "random" (by `seed`). `numerics` is "fast": float32 FMA chains.
-    `workers` is the number of threads, by default one per core; `step_limit` bounds the loop
-    iterations of a CTA; `cpu` is LLVM's name of the CPU to make code for, by default this one.
+    `workers` is the number of threads, by default one per core; `step_limit` bounds the turns of
+    loops that the warps of a CTA take together (lanes of a warp that turn at once count once);
+    `cpu` is LLVM's name of the CPU to make code for, by default this one.
     """
 
     schedule: str = "late"

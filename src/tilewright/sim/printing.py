@@ -1,22 +1,21 @@
-"""What kernels print: C's `printf` formats, applied to recorded values.
+"""What kernels print: formats, applied to recorded values.
 
 May import `base`, `ir` and the rest of `sim`.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.base.formats import formatted
 from tilewright.ir.statements import Print
 from tilewright.ir.visit import walk_statements
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine.kernel import value_dtype
 
-_DIRECTIVE = re.compile(r"%(%|[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfFgGaAcsp])")
 _WARP = 32
 
 
@@ -32,7 +31,7 @@ def format_records(simulated: CompiledKernel, words: np.ndarray) -> str:
         for lane in range(_WARP):
             if mask >> lane & 1:
                 row = [_value(v[lane], kind) for v, kind in zip(values, kinds, strict=True)]
-                pieces.append(c_format(text, row))
+                pieces.append(formatted(text, row))
         at += 2 + values.size
     return "".join(pieces)
 
@@ -55,52 +54,3 @@ def _value(word: Any, dtype: DType) -> int | float:
     if dtype.kind == "int":
         return int(bits.view(np.int64))
     return int(bits)
-
-
-def c_format(text: str, values: list[int | float]) -> str:
-    """Apply a C format to values.
-
-    Integers are taken by their 32 or 64 bits as the directive says; missing values print as
-    the directive itself.
-    """
-    rest = iter(values)
-
-    def render(match: re.Match[str]) -> str:
-        directive = match[1]
-        if directive == "%":
-            return "%"
-        value = next(rest, None)
-        return match[0] if value is None else _render(directive, value)
-
-    return _DIRECTIVE.sub(render, text)
-
-
-def _render(directive: str, value: int | float) -> str:
-    split = re.fullmatch(r"([-+ #0]*)([\d.]*)(hh|h|ll|l|z|j|t)?(.)", directive)
-    assert split is not None
-    flags, width, size, kind = split[1], split[2], split[3] or "", split[4]
-    bits = {"": 32, "h": 16, "hh": 8}.get(size, 64)
-    if kind in "di":
-        return f"%{flags}{width}d" % _signed(int(value), bits)
-    if kind == "u":
-        flags = flags.replace("+", "").replace(" ", "")
-        return f"%{flags}{width}d" % (int(value) & ((1 << bits) - 1))
-    if kind in "oxX":
-        # Python's alternate form of an octal number has an o in it.
-        text = f"%{flags}{width}{kind}" % (int(value) & ((1 << bits) - 1))
-        return text.replace("0o", "0")
-    if kind == "c":
-        return f"%{flags}{width}c" % chr(int(value) & 0xFF)
-    if kind == "p":
-        return hex(int(value))
-    if kind in "aA":
-        digits = re.sub(r"\.?0*p", "p", float(value).hex())
-        return f"%{flags}{width}s" % (digits.upper() if kind == "A" else digits)
-    if not np.isfinite(value):
-        flags = flags.replace("0", "")
-    return f"%{flags}{width}{kind}" % value
-
-
-def _signed(value: int, bits: int) -> int:
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import CODES, DeadlockError, TilewrightError
+from tilewright.base.errors import CODES, DeadlockError, SimulationError, TilewrightError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Offset, SharedBase, as_constant
-from tilewright.ir.statements import Bind
+from tilewright.ir.statements import Bind, Instruct
 from tilewright.ir.types import PointerType
-from tilewright.isa import mbarrier
+from tilewright.ir.visit import walk_statements
+from tilewright.isa import mbarrier, tensor_allocation
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context
-from tilewright.sim.engine.context import PATH, PATHS
+from tilewright.sim.engine.context import PATH, PATHS, RECORD
 from tilewright.sim.options import Region
 
 Grid = tuple[int, int, int]
@@ -71,6 +72,33 @@ def _distance(address: int, region: Region) -> int:
     return max(region.address - address, address - (region.address + region.size), 0)
 
 
+def unfreed(simulated: CompiledKernel, cta: Any, grid: Grid) -> TilewrightError:
+    """Make the error for a CTA that has ended without freeing its Tensor Memory."""
+    statements = walk_statements(simulated.kernel.body)
+    places = [
+        stmt.location
+        for stmt in statements
+        if isinstance(stmt, Instruct) and stmt.form.declaration is tensor_allocation.alloc
+    ]
+    others = (f"memory is also allocated at {each.header()}" for each in places[1:] if each)
+    return SimulationError(
+        "a CTA ends without freeing the Tensor Memory that it has allocated",
+        code="tensor-memory",
+        location=places[0] if places else None,
+        expected="every allocation deallocated before the kernel ends",
+        found=f"{_columns(cta)} still allocated",
+        notes=(f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}", *others),
+    )
+
+
+def _columns(cta: Any) -> str:
+    """Name the columns of Tensor Memory that are allocated, such as `columns 0-63, 128-159 are`."""
+    granules = [each for each in range(32) if cta.get("tmem_columns") >> each & 1]
+    size = tensor_allocation.GRANULE
+    columns = [column for each in granules for column in range(size * each, size * (each + 1))]
+    return f"{_runs('column', columns)} are" if columns else "none is"
+
+
 # ---------------------------------------------------------------------------- deadlock
 
 
@@ -87,14 +115,43 @@ def deadlock(simulated: CompiledKernel, cta: Any, grid: Grid) -> DeadlockError:
         )
         if site.location is not None:
             notes[-1] += f" at {site.location.header()}"
-    in_flight = cta.get("queue_tail") - cta.get("queue_head")
-    notes.append(f"{in_flight} asynchronous operation(s) in flight that nobody waits for")
+    notes += _in_flight(simulated, cta)
     return DeadlockError(
         "deadlock: no thread can run and nothing in flight can complete a wait",
         code="deadlock",
         location=first,
         notes=tuple(notes),
     )
+
+
+def _in_flight(simulated: CompiledKernel, cta: Any) -> list[str]:
+    """List what is in flight and nobody waits for, by lines of the program."""
+    counted: dict[str, int] = {}
+    for number in range(cta.get("queue_head"), cta.get("queue_tail")):
+        start = number % context.QUEUE_RECORDS * context.RECORD_WORDS
+        record = cta.queue[start : start + context.RECORD_WORDS]
+        if record[RECORD["agent"]]:
+            site = simulated.sites.sites[int(record[RECORD["site"]])]
+            where = "" if site.location is None else f" at {site.location.header()}"
+            text = f"{site.text}{where}, {_completion(record, cta, simulated)}"
+            counted[text] = counted.get(text, 0) + 1
+    total = sum(counted.values())
+    listed = [f"{count} x {text}" for text, count in counted.items()]
+    return [f"{total} asynchronous operation(s) in flight that nobody waits for", *listed]
+
+
+def _completion(record: np.ndarray, cta: Any, simulated: CompiledKernel) -> str:
+    """Say what tells that an operation is done: an mbarrier, or a group of its threads."""
+    barrier, kind = int(record[RECORD["barrier"]]), int(record[RECORD["group"]])
+    if barrier:
+        return f"seen through {_shared_name(barrier, simulated)}"
+    if not kind:
+        return "seen through what is issued after it"
+    warp, lanes = int(record[RECORD["warp"]]), int(record[RECORD["lanes"]])
+    made = cta.special["groups"].view(np.uint32).reshape(-1, context.WARPS, 32)[kind - 1, warp]
+    lane = (lanes & -lanes).bit_length() - 1
+    state = "committed" if record[RECORD["number"]] < made[lane] else "not committed to a group"
+    return f"of warp {warp}, {lanes_text(lanes)}, {state}"
 
 
 def _paths(simulated: CompiledKernel, cta: Any) -> Iterator[tuple[int, np.ndarray]]:
@@ -109,15 +166,19 @@ def _paths(simulated: CompiledKernel, cta: Any) -> Iterator[tuple[int, np.ndarra
 
 def lanes_text(mask: int) -> str:
     """Name a set of lanes, such as `lanes 0, 4-7`."""
-    lanes = [lane for lane in range(32) if mask >> lane & 1]
+    return _runs("lane", [lane for lane in range(32) if mask >> lane & 1])
+
+
+def _runs(unit: str, numbers: Sequence[int]) -> str:
+    """Name ascending numbers of a unit, those that follow one another by their ends."""
     runs: list[list[int]] = []
-    for lane in lanes:
-        if runs and runs[-1][1] == lane - 1:
-            runs[-1][1] = lane
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
         else:
-            runs.append([lane, lane])
+            runs.append([number, number])
     texts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
-    return ("lane " if len(lanes) == 1 else "lanes ") + ", ".join(texts)
+    return f"{unit}{'s' * (len(numbers) != 1)} {', '.join(texts)}"
 
 
 def _waits(record: np.ndarray, text: str, cta: Any, simulated: CompiledKernel) -> str:
@@ -130,6 +191,8 @@ def _waits(record: np.ndarray, text: str, cta: Any, simulated: CompiledKernel) -
     if state == context.POLLING:
         return "polls memory that does not change"
     key = int(record[PATH["key"]])
+    if kind == "columns":
+        return f"{text} waits for {key} free columns of Tensor Memory; {_columns(cta)} allocated"
     if kind == "barrier":
         return f"{text} waits at barrier {key}: {_barrier(key, cta)}"
     if kind == "mbarrier":

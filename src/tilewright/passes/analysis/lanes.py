@@ -50,7 +50,7 @@ class _Finder:
     block: tuple[int | None, int | None, int | None]
     is_uniform: Callable[[Expr], bool]
     ranges: Ranges
-    bindings: Mapping[str, Expr]
+    forms: Mapping[str, LaneForm]
 
     def find(self, expr: Expr) -> LaneForm | None:
         if not isinstance(expr.type, ScalarType) or not expr.type.dtype.is_integer:
@@ -58,8 +58,8 @@ class _Finder:
         match expr:
             case SpecialRegister():
                 return LaneForm() if self._numbers_lanes(expr.name) else None
-            case Var() if expr.name in self.bindings:
-                return self.find(self.bindings[expr.name])
+            case Var():
+                return self.forms.get(expr.name)
             case Cast():
                 found = self.find(expr.operand)
                 return found if found and _holds(found, expr.type) else None
@@ -173,10 +173,10 @@ def lane_form(
     block: tuple[int | None, int | None, int | None],
     is_uniform: Callable[[Expr], bool],
     ranges: Ranges,
-    bindings: Mapping[str, Expr],
+    forms: Mapping[str, LaneForm],
 ) -> LaneForm | None:
     """Find whether an integer expression numbers the lanes of a warp in order, and how.
 
-    `block` has the extents of the CTA where they are constants; `bindings` the values of names.
+    `block` has the extents of the CTA where they are constants; `forms` what is known of names.
     """
-    return _Finder(block, is_uniform, ranges, bindings).find(expr)
+    return _Finder(block, is_uniform, ranges, forms).find(expr)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from math import gcd
 
 from tilewright.base.dtypes import DType
+from tilewright.base.targets import MAX_CLUSTER, MAX_GRID, MAX_THREADS
 from tilewright.ir.expressions import (
     COMPARISONS,
     LOGICAL,
@@ -52,9 +53,6 @@ from tilewright.passes.analysis.facts import (
 )
 
 _AXES = ("x", "y", "z")
-_MOST_THREADS = 1024
-_MOST_BLOCKS = (2**31 - 1, 65535, 65535)
-_MOST_CTAS_OF_A_CLUSTER = 16
 
 
 @dataclass(frozen=True)
@@ -269,9 +267,9 @@ def launch_facts(launch: Launch, ranges: Ranges) -> dict[str, Fact]:
     facts["%thread_in_warpgroup"] = Fact(0, 127)
     threads = 1
     for axis, name in enumerate(_AXES):
-        block = _extent(launch.block[axis], _MOST_THREADS, ranges)
-        grid = _extent(launch.grid[axis], _MOST_BLOCKS[axis], ranges)
-        cluster = _extent(launch.cluster[axis], _MOST_CTAS_OF_A_CLUSTER, ranges)
+        block = _extent(launch.block[axis], MAX_THREADS, ranges)
+        grid = _extent(launch.grid[axis], MAX_GRID[axis], ranges)
+        cluster = _extent(launch.cluster[axis], MAX_CLUSTER, ranges)
         threads *= block.high
         facts[f"%ntid.{name}"], facts[f"%tid.{name}"] = block, between(0, block.high - 1)
         facts[f"%nctaid.{name}"], facts[f"%ctaid.{name}"] = grid, between(0, grid.high - 1)
@@ -280,7 +278,7 @@ def launch_facts(launch: Launch, ranges: Ranges) -> dict[str, Fact]:
         clusters = max(grid.high // max(cluster.low, 1), 1)
         facts[f"%clusterid.{name}"] = between(0, clusters - 1)
         facts[f"%nclusterid.{name}"] = between(1, clusters)
-    last = min(threads, _MOST_THREADS) - 1
+    last = min(threads, MAX_THREADS) - 1
     facts["%linear_tid"] = between(0, last)
     facts["%warp_id"] = between(0, last // 32)
     facts["%warpgroup_id"] = between(0, last // 128)

@@ -16,9 +16,11 @@ left keep an older value). Lanes that returned never look again, so `return` doe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 
 from tilewright.ir.expressions import (
+    AddressOf,
     Binary,
     Bitcast,
     Cast,
@@ -52,7 +54,8 @@ from tilewright.ir.statements import (
     Store,
     While,
 )
-from tilewright.ir.visit import root, walk_statements
+from tilewright.ir.types import TensorMapType
+from tilewright.ir.visit import root
 from tilewright.passes.analysis.lanes import LaneForm, lane_form
 from tilewright.passes.analysis.ranges import Ranges, analyse_ranges
 
@@ -71,18 +74,18 @@ class Uniformity:
     """Which values are the same in all active lanes of a warp.
 
     `divergent_vars` are the names of cells, bindings, loop variables and local arrays that are
-    not; an array is divergent if any element is.
+    not; an array is divergent if any element is. `forms` has the bindings that number lanes.
     """
 
-    divergent_vars: frozenset[str]
+    divergent_vars: AbstractSet[str]
     block: tuple[int | None, int | None, int | None]
     ranges: Ranges = field(default_factory=Ranges)
-    bindings: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
+    forms: Mapping[str, LaneForm] = field(default_factory=dict[str, LaneForm])
 
     def is_uniform(self, expr: Expr) -> bool:
         """Tell whether an expression has one value in all lanes that evaluate it together."""
         match expr:
-            case Constant() | SharedBase():
+            case Constant() | SharedBase() | AddressOf(tensor=Var(type=TensorMapType())):
                 return True
             case Var():
                 return expr.name not in self.divergent_vars
@@ -154,14 +157,15 @@ class Uniformity:
             x is not None and (x % WARP == 0 or (y is not None and x * y % WARP == 0))
         )
 
-    def _lanes(self, expr: Expr) -> LaneForm | None:
-        return lane_form(expr, self.block, self.is_uniform, self.ranges, self.bindings)
+    def lanes(self, expr: Expr) -> LaneForm | None:
+        """Find how an integer expression numbers the lanes of a warp, if it does."""
+        return lane_form(expr, self.block, self.is_uniform, self.ranges, self.forms)
 
     def _same_in_warp(self, expr: Binary) -> bool:
         """Recognise what no longer tells the lanes of a warp apart, such as `tid.x // 32`."""
-        lanes = self._lanes(expr.left)
+        lanes = self.lanes(expr.left)
         if expr.op in _MIRRORED and lanes is None:
-            lanes = self._lanes(expr.right)
+            lanes = self.lanes(expr.right)
             return lanes is not None and self._compares(lanes, _MIRRORED[expr.op], expr.left)
         if lanes is None:
             return False
@@ -211,31 +215,31 @@ def analyse_uniformity(kernel: Kernel) -> Uniformity:
     """Find the variables of a lowered kernel that may differ between active lanes of a warp."""
     values = (as_constant(each) for each in kernel.launch.block)
     x, y, z = (None if value is None else int(value) for value in values)
-    bindings = {s.var.name: s.value for s in walk_statements(kernel.body) if isinstance(s, Bind)}
-    ranges = analyse_ranges(kernel)
-    found: frozenset[str] = frozenset()
-    while True:
-        known = Uniformity(found, (x, y, z), ranges, bindings)
-        visitor = _Visitor(known)
+    visitor = _Visitor((x, y, z), analyse_ranges(kernel))
+    found = -1
+    while len(visitor.divergent) > found:
+        found = len(visitor.divergent)
         visitor.block(kernel.body, 0)
-        if visitor.divergent <= found:
-            return known
-        found |= visitor.divergent
+    return replace(
+        visitor.known, divergent_vars=frozenset(visitor.divergent), forms=dict(visitor.forms)
+    )
 
 
 analyse = analyse_uniformity
 
 
 class _Visitor:
-    """One pass over a kernel: collects the variables that what is known makes divergent.
+    """Passes over a kernel: collects the variables that what is known makes divergent.
 
+    What a pass finds it knows at once, so that only what goes around loops takes more passes.
     `depth` counts the partings of lanes around a statement. A variable that is written at a
     greater depth than it was declared at is written by a part of the lanes that can see it.
     """
 
-    def __init__(self, known: Uniformity) -> None:
-        self.known = known
+    def __init__(self, block: tuple[int | None, int | None, int | None], ranges: Ranges) -> None:
         self.divergent: set[str] = set()
+        self.forms: dict[str, LaneForm] = {}
+        self.known = Uniformity(self.divergent, block, ranges, self.forms)
         self.declared: dict[str, int] = {}
 
     def block(self, block: Block, depth: int) -> int:
@@ -246,7 +250,11 @@ class _Visitor:
 
     def statement(self, stmt: Stmt, depth: int) -> int:
         match stmt:
-            case Bind() | Declare():
+            case Bind():
+                self.declared[stmt.var.name] = depth
+                self.bind(stmt)
+                self.write(stmt.var, (stmt.value,), depth)
+            case Declare():
                 self.declared[stmt.var.name] = depth
                 if stmt.value is not None:
                     self.write(stmt.var, (stmt.value,), depth)
@@ -270,6 +278,13 @@ class _Visitor:
             case _:
                 pass
         return depth
+
+    def bind(self, stmt: Bind) -> None:
+        form = self.known.lanes(stmt.value)
+        if form is None:
+            self.forms.pop(stmt.var.name, None)
+        else:
+            self.forms[stmt.var.name] = form
 
     def branch(self, stmt: If, depth: int) -> int:
         parted = self.known.is_divergent(stmt)

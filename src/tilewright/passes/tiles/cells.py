@@ -159,10 +159,13 @@ def halves_apart(apply: Apply, tiles: Sequence[Tile], scene: Scene) -> int:
     return columns
 
 
-def check_operand(apply: Apply, tile: Tile, scene: Scene, expected: TileLayout) -> None:
+def check_operand(
+    apply: Apply, tile: Tile, scene: Scene, expected: TileLayout, starts: Sequence[int], hint: str
+) -> Values:
     """Prove that each matrix of a tile is laid out as a product finds it, from a column on.
 
-    Raises `TileContractError` (tile-layout).
+    Gives the lane in which each begins, one of `starts`, with an axis for the values of the
+    starts and then those of the tile before the atom. Raises `TileContractError` (tile-layout).
     """
     cells = cells_of(apply, tile, scene)
     atom = tile.operand.atom
@@ -170,7 +173,9 @@ def check_operand(apply: Apply, tile: Tile, scene: Scene, expected: TileLayout) 
     lanes, bytes = (each.reshape(-1, *atom) for each in (cells.lanes, cells.bytes))
     size = tensor_type(tile.view).dtype.bytes
     zeros = np.zeros(atom, np.int64)
-    right_lanes = np.broadcast_to(wanted.get(TLane.name, zeros), lanes.shape)
+    first = lanes[:, 0, 0]
+    begins = np.where(np.isin(first, starts), first, starts[0])[:, None, None]
+    right_lanes = begins + wanted.get(TLane.name, zeros)
     right_bytes = bytes[:, :1, :1] + size * wanted.get(TCol.name, zeros)
     wrong = (lanes != right_lanes) | (bytes != right_bytes)
     if wrong.any():
@@ -181,8 +186,9 @@ def check_operand(apply: Apply, tile: Tile, scene: Scene, expected: TileLayout) 
             tile,
             f"element {list(at[1:])} in {place}, as in {expected!r}",
             _spell(int(lanes[at]), int(bytes[at])),
-            hint="tmem_mma_operand_layout gives the layout of an operand",
+            hint,
         )
+    return first.reshape(cells.lanes.shape[: -len(atom)])
 
 
 def _require_range(apply: Apply, tile: Tile, first: int, last: int, count: int, unit: str) -> None:
@@ -201,4 +207,5 @@ def _refuse_layout(
     apply: Apply, tile: Tile, expected: str, found: str, hint: str | None = None
 ) -> Exception:
     message = f"{tile.name} does not lie in Tensor Memory as {apply.form.text} finds it"
-    return refuse(apply, "tile-layout", message, expected, found, hint)
+    at = apply.at(tile.operand.operand)
+    return refuse(at, "tile-layout", message, expected, found, hint)

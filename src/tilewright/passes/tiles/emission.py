@@ -15,13 +15,14 @@ from tilewright.ir.expressions import Expr, Load, Relayout, as_expr, constant, i
 from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Apply, Block, Instruct
 from tilewright.ir.types import ScalarType, TensorType
-from tilewright.isa.declaration import Operand, TileContract, accepts
+from tilewright.isa.declaration import Operand, TileContract, accepted_types, accepts
 from tilewright.isa.tensor_core import is_product
 from tilewright.layout import default_layout
 from tilewright.passes.places import locate, root_of, storage_bytes
 from tilewright.passes.tiles.cells import HALVES_APART, check_block, halves_apart
 from tilewright.passes.tiles.groups import Group, group_of
 from tilewright.passes.tiles.memory import address_at, check_memory
+from tilewright.passes.tiles.parameters import require_known
 from tilewright.passes.tiles.products import emit_product
 from tilewright.passes.tiles.registers import Coordinates, register_coordinates
 from tilewright.passes.tiles.scene import Scene
@@ -144,14 +145,16 @@ def _proven(apply: Apply, scene: Scene) -> _Operation:
     roles = {operand.name: operand for operand in apply.form.operands}
     registers: dict[str, Coordinates] = {}
     for name, tile in operands.tiles.items():
-        require_whole_elements(tile.view, scene.ranges, apply.location)
+        there = apply.at(name)
+        require_whole_elements(tile.view, scene.ranges, there.location)
         if Space.TMEM in tile.operand.spaces:
-            check_block(apply, tile, group, scene)
+            check_block(there, tile, group, scene)
         elif roles[name].kind == "address":
-            check_memory(apply, tile, scene)
+            check_memory(there, tile, scene)
         else:
+            _check_type(there, roles[name], tile.view, tile.name)
             written = roles[name].role != "in"
-            registers[name] = register_coordinates(apply, tile, group, scene, written)
+            registers[name] = register_coordinates(there, tile, group, scene, written)
     distance = halves_apart(apply, [*operands.tiles.values()], scene)
     return _Operation(apply, contract, group, operands, registers, parameters, distance)
 
@@ -161,22 +164,21 @@ def _parameters(apply: Apply, contract: TileContract) -> dict[str, Any]:
     known = {each.name for each in apply.form.operands} - tiles
     if sum(Space.TMEM in each.spaces for each in contract.operands) > 1:
         known.add(HALVES_APART)
-    for name, _ in apply.parameters:
-        if name not in known and name not in _MODIFIERS:
-            raise refuse(
-                apply,
-                "tile-operand",
-                f"{apply.form.text} has no parameter {name!r} in its tile form",
-                ", ".join(sorted({*known, *_MODIFIERS})),
-                name,
-            )
+    require_known(apply, sorted({*known, *_MODIFIERS}))
     return dict(apply.parameters)
 
 
 def _check_scalars(apply: Apply, operands: Operands) -> None:
     declared = {operand.name: operand for operand in apply.form.operands}
     for name, value in operands.scalars.items():
-        kind = declared[name].type
-        if not isinstance(value.type, ScalarType) or not accepts(kind, value.type.dtype):
-            message = f"operand {name} has the wrong type"
-            raise refuse(apply, "tile-operand", message, f"a scalar for .{kind}", str(value.type))
+        _check_type(apply.at(name), declared[name], value, f"operand {name}")
+
+
+def _check_type(apply: Apply, declared: Operand, value: Expr, name: str) -> None:
+    """Hold the elements of a register operand, or its one value, to the declared type."""
+    typed = isinstance(value.type, ScalarType | TensorType)
+    if not typed or not accepts(declared.type, value.type.dtype):
+        types = " or ".join(accepted_types(declared.type))
+        found = str(value.type.dtype if typed else value.type)
+        message = f"{name} has the wrong type"
+        raise refuse(apply, "tile-operand", message, f"{types}, because of .{declared.type}", found)

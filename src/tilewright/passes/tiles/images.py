@@ -5,7 +5,7 @@ May import `ir`, NumPy, `passes.analysis` and `passes.places`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.ir.expressions import Expr, Subview
 from tilewright.passes.analysis.evaluation import Values
 from tilewright.passes.analysis.separation import Inseparable, Separated
-from tilewright.passes.places import Place, Valued, chain, locate
+from tilewright.passes.places import Place, Valued, chain, in_range, locate
 from tilewright.passes.tiles.scene import Scene
 from tilewright.passes.tiles.shapes import Tile, region_elements
 
@@ -39,6 +39,7 @@ class Image:
 
 def image_of(tile: Tile, scene: Scene) -> Image | None:
     """Map all elements of a tile; `None` if its starts cannot be dealt with."""
+    tile = replace(tile, view=in_range(tile.view))
     try:
         return _image(tile, scene.symbolic(), 1)
     except Inseparable:

@@ -15,6 +15,7 @@ from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Apply
 from tilewright.ir.types import PointerType
 from tilewright.isa.declaration import TileContract
+from tilewright.passes.allocate_shared import alignment_of
 from tilewright.passes.places import root_of
 from tilewright.passes.tiles.groups import Group
 from tilewright.passes.tiles.images import Image, image_of
@@ -51,6 +52,16 @@ def address_at(contract: TileContract, tile: Tile, group: Group, step: dict[str,
     kind = tensor_type(tile.view)
     pointer = PointerType(kind.space, kind.dtype, tile.operand.align)
     return AddressOf(tile.view, (*at, *atom), pointer)
+
+
+def known_alignment(tile: Tile, divisor: int) -> int:
+    """Give the power of two that is known to divide where the bytes of a tile are counted from.
+
+    `divisor` is that of its image, 0 if they are counted from the start of the buffer.
+    """
+    declared = alignment_of(root_of(tile.view))
+    known = divisor or declared
+    return min(declared & -declared, known & -known)
 
 
 def _require_contiguous(apply: Apply, tile: Tile, image: Image) -> None:

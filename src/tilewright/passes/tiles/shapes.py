@@ -78,14 +78,15 @@ def read_operands(apply: Apply, contract: TileContract, group: Group) -> Operand
     tiles: dict[str, Tile] = {}
     scalars: dict[str, Expr] = {}
     for operand, value in zip(contract.operands, apply.operands, strict=True):
+        there = apply.at(operand.operand)
         if isinstance(value.type, TensorType):
-            tiles[operand.operand] = _tile(apply, operand, value, group)
+            tiles[operand.operand] = _tile(there, operand, value, group)
         elif operand.scalar:
             scalars[operand.operand] = value
         else:
             message = f"operand {operand.operand} must be a tile"
             expected = f"a tensor view in {_spell_spaces(operand.spaces)}"
-            raise refuse(apply, "tile-operand", message, expected, str(value.type))
+            raise refuse(there, "tile-operand", message, expected, str(value.type))
     return Operands(tiles, scalars, _shared_repeats(apply, list(tiles.values())))
 
 
@@ -143,7 +144,7 @@ def _shared_repeats(apply: Apply, tiles: Sequence[Tile]) -> dict[str, int]:
         for name, extent in zip(tile.repeats, tile.repeat_shape(), strict=True):
             if extents.setdefault(name, extent) != extent:
                 raise refuse(
-                    apply,
+                    apply.at(tile.operand.operand),
                     "tile-shape",
                     f"{tile.name} does not repeat as {first[name].name} does",
                     f"extent {extents[name]} along the repeat axis {name}",
@@ -159,7 +160,7 @@ def _require_same_rank(apply: Apply, one: Tile, other: Tile) -> None:
     count, found = (sum(axis[0] == SHARED_AXES for axis in tile.repeats) for tile in (one, other))
     if count != found:
         raise refuse(
-            apply,
+            apply.at(other.operand.operand),
             "tile-shape",
             f"{other.name} does not repeat as {one.name} does",
             f"{count} leading repeat axes, as in {one.shape}",

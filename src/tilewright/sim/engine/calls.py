@@ -13,7 +13,7 @@ from tilewright.isa.declaration import Form
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
-from tilewright.sim.engine.values import memory_type, scalar_type
+from tilewright.sim.engine.spelling import memory_type, scalar_type
 
 _ROW = WARP * 8  # bytes kept for one result
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 SHARED_START = 1024
 # Generic addresses of shared memory; host addresses lie far below.
 SHARED_WINDOW = 1 << 56
+LANES = 32
 WARPS = 32
 PATHS = 32
 BARRIERS = 16
@@ -22,7 +23,7 @@ _FIELDS = (
     "hints",  # host address of one region number per site
     "stop",  # host address of a word that is not zero when the launch must end
     "steps",  # back-edges until the next look at `stop`
-    "quanta",  # looks left before the step limit
+    "turns",  # back-edges left after those, before the step limit
     "error",  # number of the fault's message, 0 for none
     "error_site",
     "error_lane",
@@ -53,9 +54,16 @@ _FIELDS = (
     "landed",
     "tmem",  # host address of Tensor Memory, column after column of 128 cells
     "tmem_columns",  # bit i: columns 32·i to 32·i + 31 are allocated
+    "tmem_starts",  # bit i: an allocation begins at column 32·i
     "tmem_permit",  # 1 once the permit to allocate has been given up
     "scratch",  # host address of memory for the operands of a product
     "flight",  # host address of the arenas of instructions whose registers are touched late
+    "groups",  # host address of how many groups of each kind each thread has made, 32 bits each
+    "rows",  # host address of the operands that operations have per lane, a block per record
+    "staging",  # host address of what operations have read and not yet written
+    "staging_size",
+    "staging_used",
+    "staged",  # how many operations have
     *(f"{name}.{axis}" for name in ("ctaid", "nctaid", "ntid") for axis in "xyz"),
     *(f"{name}.{axis}" for name in ("clusterid", "nclusterid") for axis in "xyz"),
     *(f"{name}.{axis}" for name in ("cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
@@ -82,12 +90,20 @@ PATH = {name: index for index, name in enumerate(PATH_FIELDS)}
 PATH_HEAD = len(PATH_FIELDS)
 
 READY, BLOCKED, POLLING, JOINING, GATHERING = range(1, 6)
-WAITS = ("none", "mbarrier", "barrier", "group", "warp", "time")
+WAITS = ("none", "mbarrier", "barrier", "group", "columns", "warp", "time")
 
-# A queued operation: agent, mbarrier, site, whether its agent keeps order, then its operands.
-RECORD_WORDS = 16
-RECORD_HEAD = 4
+# A queued operation: these words, then its operands. `group` is the kind, counted from 1, or 0;
+# `taken` the host address of what it has read, or 0, and `run` where that lay and how long it is.
+RECORD_FIELDS = (
+    *("agent", "barrier", "site", "flags"),
+    *("group", "warp", "lanes", "number", "taken", "run"),
+)
+RECORD = {name: index for index, name in enumerate(RECORD_FIELDS)}
+RECORD_HEAD = len(RECORD_FIELDS)
+RECORD_WORDS = 24
 QUEUE_RECORDS = 256
+ROW_BYTES = 256  # of an operand of 32 lanes
+ROWS = 4  # operands of 32 lanes that an operation may have
 
 FINISHED, SUSPENDED, STOPPED = range(3)  # what a path's code returns
 DONE, FAULTED, STUCK = range(3)  # what running a CTA returns

@@ -15,7 +15,7 @@ from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.engine.calls import Calls, literal
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
-from tilewright.sim.engine.values import memory_type, scalar_type
+from tilewright.sim.engine.spelling import memory_type, scalar_type
 
 GROUPS = ("tmem_load", "tmem_store")
 ARENA_BYTES = 1 << 17

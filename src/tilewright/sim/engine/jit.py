@@ -6,7 +6,6 @@ hundred milliseconds more and give slower code here, by hoisting loads until reg
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass
 from functools import cache
@@ -15,15 +14,11 @@ from typing import Any
 import llvmlite.binding  # pyright: ignore[reportMissingTypeStubs] there are none
 
 from tilewright.base.errors import CompilerBug
+from tilewright.base.forks import held_over_forks
 
 llvm: Any = llvmlite.binding
-_lock = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    # A process must not be forked in the middle of a compilation, which LLVM would never end.
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-    )
-
+# By this lock llvmlite makes one call at a time, those that free things too.
+_lock: Any = held_over_forks(getattr(llvm.ffi.lib, "_lock", threading.RLock()))
 
 # What the engine asks about, for CPUs that are named by a level of x86-64.
 _LEVEL_FEATURES = {

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tilewright.base.dtypes import BOOL, UINT32, UINT64, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.ir.expressions import (
+    AddressOf,
     Binary,
     Bitcast,
     Cast,
@@ -54,7 +55,7 @@ from tilewright.ir.statements import (
     While,
     Write,
 )
-from tilewright.ir.types import PointerType, ScalarType, TensorType
+from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 from tilewright.ir.visit import walk
 from tilewright.isa.declaration import Operand, Wait
 from tilewright.isa.machine import WARP, Lanes
@@ -66,10 +67,13 @@ from tilewright.sim.engine.flight import Flight, awaited_group, is_late
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.plan import Plan, loop_bounds, used_names
-from tilewright.sim.engine.values import llvm_type, memory_type
+from tilewright.sim.engine.spelling import llvm_type, memory_type
 
 _ALL = (1 << WARP) - 1
 _SCALARS = "@SCALAR_BYTES@"
+# What LLVM does with a basic block takes time that grows with the square of its length.
+_BLOCK_LINES = 512
+_STOPPED = "stopped"  # the label where a path ends that is not to go on
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,8 @@ class KernelCode:
         self.f.label("begin")
         self.block(kernel.body)
         self._return()
+        self.f.label(_STOPPED)
+        self.f.emit(f"ret i32 {context.STOPPED}")
         cases = " ".join(f"i64 {n} , label %{label}" for n, label in enumerate(self.resumes, 1))
         self.f.lines.insert(switch, f"  switch i64 {resume.value}, label %begin [ {cases} ]")
         size = str(8 * len(self.scalar_slots))
@@ -156,21 +162,7 @@ class KernelCode:
         words = self.m.pointer("parameters")
         for index, var in enumerate((*kernel.params, *kernel.symbols)):
             word = self.m.get_word(words, index)
-            self.define(var.name, self.from_word(word, value_dtype(var)))
-
-    def from_word(self, word: Lanes, dtype: DType) -> Lanes:
-        """Take a scalar out of a 64-bit word."""
-        if dtype.is_bool:
-            return word != 0
-        bits = DType(f"uint{dtype.bits}", "uint", dtype.bits)
-        return self.m.bitcast(self.m.cast(word, bits), dtype)
-
-    def to_word(self, value: Lanes) -> Lanes:
-        """Put a scalar into a 64-bit word."""
-        dtype = value.dtype
-        if not dtype.is_bool:
-            value = self.m.bitcast(value, DType(f"uint{dtype.bits}", "uint", dtype.bits))
-        return self.m.cast(value, UINT64)
+            self.define(var.name, self.m.from_word(word, value_dtype(var)))
 
     def declare(self, name: str, dtype: DType, width: int) -> Variable:
         """Give a variable a slot; it begins as zero."""
@@ -252,10 +244,19 @@ class KernelCode:
     def block(self, block: Block) -> None:
         """Emit statements; what follows a jump is not reached."""
         for stmt in block:
+            self._seam()
             self.refresh()
             self.statement(stmt)
             if isinstance(stmt, Break | Continue | Return):
                 return
+
+    def _seam(self) -> None:
+        """End a basic block that has become long: after a fault the path goes no further."""
+        if self.f.block_lines < _BLOCK_LINES:
+            return
+        on = self.f.new_label("on")
+        self.f.branch_if(str((self.m.field("error") == 0).value), on, _STOPPED)
+        self.f.label(on)
 
     def statement(self, stmt: Stmt) -> None:
         """Emit a statement."""
@@ -540,7 +541,7 @@ class KernelCode:
                 value = self.m.select(mask, self.get(name), kept)
                 self._set_row(slot, value)
             else:
-                self.m.set_word("%path", self._scalar_word(name), self.to_word(self.get(name)))
+                self.m.set_word("%path", self._scalar_word(name), self.m.to_word(self.get(name)))
 
     def _restore(self, live: frozenset[str]) -> None:
         self.set_mask(self.m.cast(self.m.get_word("%path", PATH["lanes"]), UINT32))
@@ -552,7 +553,7 @@ class KernelCode:
                 self._put(variable, self._row(self._frame_slot(name, variable), variable.dtype))
             else:
                 word = self.m.get_word("%path", self._scalar_word(name))
-                self._put(variable, self.from_word(word, variable.dtype))
+                self._put(variable, self.m.from_word(word, variable.dtype))
 
     def _scalar_word(self, name: str) -> int:
         index = self.scalar_slots.setdefault(name, len(self.scalar_slots))
@@ -748,9 +749,9 @@ class KernelCode:
         with self.f.when(str((left == 0).value)):
             number = self.module.site(stmt.location, "loop")
             stop = self.f.value(f"call i1 @tick(ptr %ctx, i32 {number})")
-            with self.f.when(stop):
-                self.f.emit(f"ret i32 {context.STOPPED}")
-                self.f.label(self.f.new_label("dead"))
+            on = self.f.new_label("on")
+            self.f.branch_if(stop, _STOPPED, on)
+            self.f.label(on)
         if id(stmt) in self.plan.spinning:
             self.at(stmt, "polling loop")
             live = self.plan.live[id(stmt)] | self._needs((stmt,))
@@ -888,7 +889,7 @@ class KernelCode:
         self.m.set_word("%path", PATH["wait"], context.WAITS.index(kind))
         self.m.set_word("%path", PATH["key"], self.m.first(key))
         detail = operands[-1] if operands else self.m.constant(0, UINT32)
-        self.m.set_word("%path", PATH["detail"], self.to_word(self.m.first(detail)))
+        self.m.set_word("%path", PATH["detail"], self.m.to_word(self.m.first(detail)))
         self._suspend(live | frozenset(kept), poll, "block", state=context.BLOCKED)
         self.f.label(ready)
         if wait.gives_up:
@@ -906,6 +907,8 @@ class KernelCode:
                 return self.m.constant(expr.value, expr.dtype)
             case Var():
                 return self.get(expr.name)
+            case AddressOf(tensor=Var(type=TensorMapType()) as var):
+                return self.get(var.name)
             case SpecialRegister():
                 return self.m.cast(self.m.special(expr.name), expr.dtype)
             case Unary():
@@ -977,6 +980,7 @@ class KernelCode:
 
     def _read(self, expr: Read) -> Lanes:
         assert isinstance(expr.pointer.type, PointerType)
+        self._seam()
         address = self.expr(expr.pointer)
         location = expr.location or expr.pointer.location
         text = f"read {print_expr(expr.pointer)}"
@@ -1037,12 +1041,17 @@ def plain(dtype: DType) -> DType:
 
 
 def value_dtype(expr: Expr) -> DType:
-    """Give the element type in which the engine keeps a value; pointers are numbers."""
+    """Give the element type in which the engine keeps a value; pointers are numbers.
+
+    What it has of a tensor map is its address.
+    """
     match expr.type:
         case PointerType(space=space):
             return UINT32 if space.address_bits == 32 else UINT64
         case ScalarType(dtype=dtype):
             return plain(dtype)
+        case TensorMapType():
+            return UINT64
         case _:
             raise CompilerBug(f"the engine meets a value of {expr.type}", code="compiler-bug")
 

@@ -8,6 +8,7 @@ A lane that is inactive or at fault is sent to dummy bytes instead.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64, DType
@@ -15,7 +16,7 @@ from tilewright.base.errors import CompilerBug
 from tilewright.base.spaces import Space
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.engine import context
-from tilewright.sim.engine.values import memory_type
+from tilewright.sim.engine.spelling import memory_type
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
@@ -132,20 +133,52 @@ def run_pointer(m: NativeMachine, space: Space, address: Lanes, size: Lanes, *, 
     """Check a run of bytes whose length is known at run time, and give its host address."""
     wide = m.cast(address, UINT64)
     if space in (Space.SHARED, Space.SHARED_CLUSTER):
-        offset = wide - context.SHARED_START
-        outside = (offset + size > m.field("shared_size")) | (wide < context.SHARED_START)
+        shared = shared_of(m) if write or m.seen is None else m.seen
+        offset = wide - shared.start
+        outside = (offset + size > shared.size) | (wide < shared.start)
         _scalar_fault(m, outside, "out-of-bounds", Space.SHARED, wide)
         inside = m.select(outside, m.constant(0, UINT64), offset)
-        return m.op(f"getelementptr i8, ptr {m.pointer('shared')}, i64 {inside.value}")
+        return m.op(f"inttoptr i64 {(shared.host + inside).value} to ptr")
     if space != Space.GLOBAL:
         raise CompilerBug(f"no runs of bytes in {space.value} memory", code="compiler-bug")
-    find = _find_region(m)
-    good = m.op(
-        f"call i1 @{find}(ptr %ctx, i64 {wide.value}, i64 {size.value}, i32 {m.site}, "
-        f"i32 0, i1 {'true' if write else 'false'})"
-    )
-    safe = m.select(m.lanes(BOOL, good, 0), wide, m.cast(m.field("dummy"), UINT64))
+    good = in_region(m, wide, size, write=write)
+    safe = m.select(good, wide, m.cast(m.field("dummy"), UINT64))
     return m.op(f"inttoptr i64 {safe.value} to ptr")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Where a run of shared memory is kept: its host address, its first address, its bytes."""
+
+    host: Lanes
+    start: Lanes
+    size: Lanes
+
+
+def shared_of(m: NativeMachine) -> Shared:
+    """Give all of the CTA's shared memory."""
+    start = m.constant(context.SHARED_START, UINT64)
+    return Shared(m.field("shared"), start, m.field("shared_size"))
+
+
+def in_region(m: NativeMachine, address: Lanes, size: Lanes, *, write: bool) -> Lanes:
+    """Tell whether a run of bytes lies in an allocation; a fault is recorded if it does not."""
+    found = m.op(
+        f"call i1 @{_find_region(m)}(ptr %ctx, i64 {address.value}, i64 {size.value}, "
+        f"i32 {m.site}, i32 0, i1 {'true' if write else 'false'})"
+    )
+    return m.lanes(BOOL, found, 0)
+
+
+def outside_shared(m: NativeMachine, address: Lanes) -> None:
+    """Record the fault of a shared address that lies outside the CTA's memory."""
+    _scalar_fault(m, m.constant(True, BOOL), "out-of-bounds", Space.SHARED, address)
+
+
+def region_end(m: NativeMachine) -> Lanes:
+    """Give the end of the allocation that `in_region` has just found."""
+    hint = m.op(f"getelementptr i32, ptr {m.pointer('hints')}, i32 {m.site}")
+    return m.get_word(_region(m, m.op(f"load i32, ptr {hint}")), 1)
 
 
 # ---------------------------------------------------------------------------- functions
@@ -172,7 +205,7 @@ def _scalar_fault(
         m.fault(code, _text(code, space, size), lane, address, space)
 
 
-def _end_after_fault(f: NativeMachine) -> None:
+def end_after_fault(f: NativeMachine) -> None:
     """Store nothing once a fault has been met, though code runs on to the next look at it."""
     with f.function.when(str((f.field("error") != 0).value)):
         f.function.emit("ret void")
@@ -213,7 +246,7 @@ def _scalar_store(m: NativeMachine, space: Space, dtype: DType, count: int) -> s
     name = _name("store_uniform", space, dtype, count)
     if name not in m.module.functions:
         f = m.module.machine(name, "%site")
-        _end_after_fault(f)
+        end_after_fault(f)
         size = dtype.bytes * count
         pointer = _scalar_pointer(f, space, f.lanes(UINT64, "%address", 0), size, write=True)
         kind = f"i{size * 8}"
@@ -259,7 +292,7 @@ def _vector_store(m: NativeMachine, space: Space, dtype: DType, count: int) -> s
     name = _name("store", space, dtype, count)
     if name not in m.module.functions:
         f = m.module.machine(name, "%site")
-        _end_after_fault(f)
+        end_after_fault(f)
         element, width = memory_type(dtype), WARP * count
         whole, row = f"<{width} x {element}>", f"<{count} x {element}>"
         pointers, contiguous, base = _vector_pointers(f, space, dtype, count, write=True)
@@ -338,7 +371,7 @@ def _global_lanes(f: NativeMachine, address: Lanes, size: int, *, write: bool) -
     hint = f.op(f"getelementptr i32, ptr {f.pointer('hints')}, i32 %site")
     region = _region(f, f.op(f"load i32, ptr {hint}"))
     low, high, writable = (f.get_word(region, index) for index in range(3))
-    outside = (address < low) | (address + size > high)
+    outside = (address < low) | (address > high) | (high - address < size)
     if write:
         outside = outside | (writable == 0)
     strays = f.ballot(outside)
@@ -388,7 +421,7 @@ def _find_region(m: NativeMachine) -> str:
         number = f.op(f"trunc i64 {index} to i32")
         region = _region(f, number)
         low, high, writable = (f.get_word(region, each) for each in range(3))
-        inside = (address >= low) & (address + size <= high)
+        inside = (address >= low) & (address <= high) & (size <= high - address)
         with f.function.when(str(inside.value)):
             refused = (writable == 0) & f.lanes(BOOL, "%write", 0)
             f.function.emit(f"store i1 {refused.value}, ptr {read_only}")

@@ -13,51 +13,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.base.dtypes import UINT64, DType
-from tilewright.isa.declaration import Form
 from tilewright.sim.engine.sites import Sites
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
+    from tilewright.sim.engine.queue import Agent
 
 
 @dataclass(kw_only=True)
 class Module(Sites):
-    """An LLVM module under construction."""
+    """An LLVM module under construction.
+
+    `memories` names the fields of the context whose memory only some kernels need.
+    """
 
     cpu_features: frozenset[str]
     new_machine: Callable[[Module, str, str], NativeMachine]
     functions: dict[str, str] = field(default_factory=dict[str, str])
     declarations: dict[str, str] = field(default_factory=dict[str, str])
-    agents: list[tuple[str, tuple[DType, ...]]] = field(default_factory=list[Any])
+    agents: list[Agent] = field(default_factory=list[Any])
+    agent_numbers: dict[object, int] = field(default_factory=dict[object, int])
+    memories: set[str] = field(default_factory=set[str])
+    waits_for_groups: bool = False
     block: tuple[int, int, int] | None = None
-    _agent_numbers: dict[tuple[Form, tuple[DType, ...]], int] = field(
-        default_factory=dict[Any, int]
-    )
     numerics: str = "fast"
 
     def machine(self, name: str, site: str = "0") -> NativeMachine:
         """Begin a function in which instructions can be traced."""
         return self.new_machine(self, name, site)
-
-    def agent(self, form: Form, dtypes: tuple[DType, ...]) -> int:
-        """Number the agent that carries out a form later, emitting it at its first use."""
-        key = (form, dtypes)
-        if key not in self._agent_numbers:
-            # Forms that differ in their operands only have one text.
-            stem = "".join(c if c.isalnum() else "_" for c in form.text)
-            name = f"land_{stem}_{len(self.agents)}"
-            self._agent_numbers[key] = len(self.agents)
-            self.agents.append((name, dtypes))
-            f = self.machine(name, "%site")
-            words = [f.lanes(UINT64, f"%p{index}", 0) for index in range(len(dtypes))]
-            assert form.declaration.lands is not None
-            operands = [f.cast(word, kind) for word, kind in zip(words, dtypes, strict=True)]
-            form.declaration.lands(f, form, *operands)
-            f.function.emit("ret void")
-            listed = "".join(f", i64 %p{index}" for index in range(len(dtypes)))
-            f.function.finish("void", f"ptr %ctx, i32 %site{listed}", "noinline")
-        return self._agent_numbers[key]
 
     def declare(self, name: str, declaration: str) -> str:
         """Declare an external function or an intrinsic once."""
@@ -78,6 +61,12 @@ class Function:
         self.lines: list[str] = []
         self.entry: list[str] = []
         self._count = 0
+        self._block_start = 0
+
+    @property
+    def block_lines(self) -> int:
+        """Count the lines of the basic block that is being written."""
+        return len(self.lines) - self._block_start
 
     def value(self, text: str) -> str:
         """Emit an instruction that yields a value, and name it."""
@@ -97,6 +86,7 @@ class Function:
 
     def label(self, name: str) -> None:
         """Begin a basic block."""
+        self._block_start = len(self.lines)
         self.lines.append(f"{name}:")
 
     def branch(self, label: str) -> None:

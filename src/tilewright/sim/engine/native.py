@@ -15,15 +15,13 @@ from tilewright.base.dtypes import BOOL, FLOAT32, UINT32, UINT64, DType
 from tilewright.base.errors import CompilerBug
 from tilewright.base.spaces import Space
 from tilewright.isa.declaration import Form, Fragment
-from tilewright.isa.machine import WARP, Lanes, SharedTile, packed
-from tilewright.sim.engine import context, memory, tensor
+from tilewright.isa.machine import GROUPS, WARP, Box, Lanes, SharedTile, Update, packed
+from tilewright.sim.engine import boxes, context, groups, memory, queue, tensor
 from tilewright.sim.engine.context import BARRIER_FIELDS, BARRIER_START, FIELD
 from tilewright.sim.engine.module import Function, Module
 from tilewright.sim.engine.sites import Message
-from tilewright.sim.engine.values import Values, llvm_type, memory_type, scalar_type
-
-# Agents whose operations land in the order in which they were issued.
-ORDERED_AGENTS = ("tensor",)
+from tilewright.sim.engine.spelling import llvm_type, memory_type, scalar_type
+from tilewright.sim.engine.values import Values
 
 
 class NativeMachine(Values):
@@ -31,7 +29,8 @@ class NativeMachine(Values):
 
     `mask` is a vector of booleans, or `None` where code runs for one lane or for no lane in
     particular (`each_lane` bodies, agents, the scheduler). `site` is the LLVM value that
-    numbers the place to blame for a fault.
+    numbers the place to blame for a fault. `seen` is what an operation that has read its source
+    sees of shared memory, in place of what is there by now.
     """
 
     def __init__(self, module: Module, name: str, site: str = "0") -> None:
@@ -39,6 +38,7 @@ class NativeMachine(Values):
         self.module = module
         self.mask: Lanes | None = None
         self.site = site
+        self.seen: memory.Shared | None = None
         self.numerics = "fast"
 
     # ---- the context
@@ -71,6 +71,18 @@ class NativeMachine(Values):
     def bump(self, name: str) -> None:
         """Count a field of the context up."""
         self.set_field(name, self.field(name) + 1)
+
+    def from_word(self, word: Lanes, dtype: DType) -> Lanes:
+        """Take a scalar out of a 64-bit word."""
+        if dtype.is_bool:
+            return word != 0
+        return self.bitcast(self.cast(word, _bits(dtype)), dtype)
+
+    def to_word(self, value: Lanes) -> Lanes:
+        """Put a scalar into a 64-bit word."""
+        if not value.dtype.is_bool:
+            value = self.bitcast(value, _bits(value.dtype))
+        return self.cast(value, UINT64)
 
     # ---- lanes
 
@@ -353,6 +365,14 @@ class NativeMachine(Values):
             )
         self.bump("progress")
 
+    def load_box(self, box: Box, fill: Lanes, rounds: Lanes) -> None:
+        """Copy a box of a tensor to shared memory, for an agent."""
+        boxes.load_box(self, box, fill, rounds)
+
+    def store_box(self, box: Box) -> None:
+        """Copy a box from shared memory to where the tensor has elements, for an agent."""
+        boxes.store_box(self, box)
+
     # ---- block primitives
 
     def product(
@@ -436,10 +456,10 @@ class NativeMachine(Values):
         b: SharedTile,
         shape: tuple[Lanes, Lanes, int],
         types: tuple[DType, DType],
-        accumulate: Lanes,
+        update: Update,
     ) -> None:
         """Multiply tiles in memory into Tensor Memory."""
-        tensor.product_tiles(self, d, a, b, shape, types, accumulate)
+        tensor.product_tiles(self, d, a, b, shape, types, update)
 
     # ---- barriers, agents, faults
 
@@ -466,28 +486,24 @@ class NativeMachine(Values):
         self.set_word("%ctx", self._barrier_word(barrier, field), value)
         self.bump("progress")
 
-    def issue(self, form: Form, operands: Sequence[Lanes], barrier: Lanes | None = None) -> None:
+    def issue(
+        self,
+        form: Form,
+        operands: Sequence[Lanes],
+        barrier: Lanes | None = None,
+        lane: Lanes | None = None,
+    ) -> None:
         """Hand an asynchronous operation to the form's agent."""
-        agent = self.module.agent(form, tuple(each.dtype for each in operands))
-        words = [self.cast(self._raw(each), UINT64) for each in operands]
-        key = self.cast(barrier, UINT64) if barrier is not None else self.constant(0, UINT64)
-        site = self.lanes(UINT32, self.site, 0)
-        ordered = self.constant(form.time.agent in ORDERED_AGENTS, UINT64)
-        head = [self.constant(agent + 1, UINT64), key, self.cast(site, UINT64), ordered]
-        self.function.emit("call void @make_room(ptr %ctx)")
-        tail = self.field("queue_tail")
-        start = (tail & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
-        queue = self.pointer("queue")
-        for index, value in enumerate([*head, *words]):
-            self.set_word(queue, (start + index).value, value)
-        self.set_field("queue_tail", tail + 1)
-        self.bump("progress")
-        eager = self.field("schedule") == context.SCHEDULES["eager"]
-        with self.function.when(str(eager.value)):
-            self.function.emit("call void @land_all(ptr %ctx)")
+        queue.issue(self, form, operands, barrier, lane)
 
-    def _raw(self, value: Lanes) -> Lanes:
-        return self.bitcast(value, _bits(value.dtype)) if value.dtype.is_float else value
+    def commit_group(self, group: str) -> None:
+        """Make a group of what each active lane has issued since its last group."""
+        groups.commit(self, group)
+
+    def groups_done(self, group: str, keep: Lanes, *, read: bool = False) -> Lanes:
+        """Tell whether all but the last `keep` groups of every active lane have landed."""
+        key = self.constant(2 * GROUPS.index(group) + read, UINT32)
+        return ~groups.pending(self, key, self.field("warp"), self.active(), keep, land=False)
 
     def require(self, condition: Lanes, code: str, message: str) -> None:
         """Report a located fault unless the condition holds in every active lane."""

@@ -131,9 +131,12 @@ class _Around:
 
 @dataclass
 class _Suspensions:
+    """Finds what suspends. Whether a loop does is asked before its jumps are looked at."""
+
     uniformity: Uniformity
     found: set[int] = field(default_factory=set[int])
     spinning: set[int] = field(default_factory=set[int])
+    known: dict[tuple[int, bool], bool] = field(default_factory=dict[tuple[int, bool], bool])
 
     def block(self, block: Block, around: _Around) -> bool:
         # Every statement is looked at, not only the first that suspends.
@@ -148,12 +151,6 @@ class _Suspensions:
 
     def _suspends(self, stmt: Stmt, around: _Around) -> bool:
         match stmt:
-            case Instruct():
-                declaration = stmt.form.declaration
-                collective = declaration.lanes in ("warp", "warpgroup")
-                return declaration.wait is not None or (collective and around.parted)
-            case Return():
-                return around.parted
             case Break() | Continue():
                 return around.parted_in_loop and around.loop_suspends
             case If():
@@ -165,19 +162,40 @@ class _Suspensions:
                 )
                 return self.block(stmt.then + stmt.orelse, inner)
             case While() | For():
-                return self._loop(stmt, around)
+                if isinstance(stmt, While) and polls(stmt):
+                    self.spinning.add(id(stmt))
+                parted = around.parted or self.uniformity.is_divergent(stmt)
+                suspends = self.stops(stmt, around.parted)
+                self.block(stmt.body, _Around(parted, loop_suspends=suspends))
+                return suspends
+            case _:
+                return self.stops(stmt, around.parted)
+
+    def stops(self, stmt: Stmt, parted: bool) -> bool:
+        """Tell whether a path may stop in a statement, jumps out of it left aside."""
+        key = (id(stmt), parted)
+        if key not in self.known:
+            self.known[key] = self._stops(stmt, parted)
+        return self.known[key]
+
+    def _stops(self, stmt: Stmt, parted: bool) -> bool:
+        match stmt:
+            case Instruct():
+                declaration = stmt.form.declaration
+                collective = declaration.lanes in ("warp", "warpgroup")
+                return declaration.wait is not None or (collective and parted)
+            case Return():
+                return parted
+            case If():
+                inner = parted or self.uniformity.is_divergent(stmt)
+                return any(self.stops(each, inner) for each in stmt.then + stmt.orelse)
+            case While() | For():
+                if isinstance(stmt, While) and polls(stmt):
+                    return True
+                inner = parted or self.uniformity.is_divergent(stmt)
+                return any(self.stops(each, inner) for each in stmt.body)
             case _:
                 return False
-
-    def _loop(self, loop: While | For, around: _Around) -> bool:
-        inner = _Around(around.parted or self.uniformity.is_divergent(loop))
-        suspends = self.block(loop.body, inner)
-        if isinstance(loop, While) and polls(loop):
-            self.spinning.add(id(loop))
-            suspends = True
-        if suspends:
-            self.block(loop.body, replace(inner, loop_suspends=True))
-        return suspends
 
 
 def polls(loop: While) -> bool:
@@ -231,7 +249,10 @@ def loop_bounds(loop: For) -> tuple[str, str]:
 
 @dataclass
 class _Liveness:
+    """Finds what is needed after each statement. A loop needs what its body needs, once more."""
+
     after: dict[int, Names] = field(default_factory=dict[int, Names])
+    inside: dict[int, Names] = field(default_factory=dict[int, Names])
 
     def block(self, block: Block, out: Names) -> Names:
         for stmt in reversed(block):
@@ -249,13 +270,19 @@ class _Liveness:
                 return arms | used_names((stmt.condition,))
             case For():
                 hidden = frozenset((stmt.var.name, *loop_bounds(stmt)))
-                inside = self._turns(stmt.body, out | hidden)
+                inside = self._turns(stmt, out | hidden)
                 return (inside - hidden) | used_names((stmt.start, stmt.stop, stmt.step))
             case While():
-                return self._turns(stmt.body, out | used_names((stmt.condition,)))
+                return self._turns(stmt, out | used_names((stmt.condition,)))
             case _:
                 return out | used_names(each for each in children(stmt) if isinstance(each, Expr))
 
-    def _turns(self, body: Block, out: Names) -> Names:
-        around = out | self.block(body, out)
-        return around | self.block(body, around)
+    def _turns(self, loop: For | While, out: Names) -> Names:
+        around = out | self._needs(loop)
+        return around | self.block(loop.body, around)
+
+    def _needs(self, loop: For | While) -> Names:
+        """List what a turn of a loop needs of what was there before it."""
+        if id(loop) not in self.inside:
+            self.inside[id(loop)] = self.block(loop.body, frozenset())
+        return self.inside[id(loop)]

@@ -12,10 +12,11 @@ from __future__ import annotations
 from tilewright.base.dtypes import BOOL, UINT32, UINT64
 from tilewright.isa import barriers
 from tilewright.isa.machine import Lanes
-from tilewright.sim.engine import context, flight
-from tilewright.sim.engine.context import PATH, PATHS
+from tilewright.sim.engine import context, flight, groups, landing
+from tilewright.sim.engine.context import PATH, PATHS, RECORD
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
+from tilewright.sim.engine.queue import each_pending
 
 
 def emit(module: Module, path_words: int, levels: int, frame_bytes: int) -> None:
@@ -29,9 +30,7 @@ def emit(module: Module, path_words: int, levels: int, frame_bytes: int) -> None
     _finish(module)
     _leave(module, path_words)
     _release(module, path_words)
-    _land_record(module)
-    _land(module)
-    _queue(module)
+    landing.emit(module)
     _land_needed(module, path_words)
     _run(module, path_words, frame_bytes)
 
@@ -68,9 +67,11 @@ def _tick(module: Module) -> None:
     with f.function.when(str(ends.value)):
         f.function.emit("ret i1 true")
         f.function.label(f.function.new_label("dead"))
-    f.set_field("steps", context.STEP_QUANTUM)
-    f.set_field("quanta", f.field("quanta") - 1)
-    exhausted = f.field("quanta") == 0
+    left = f.field("turns")
+    steps = f.binary("min", left, f.constant(context.STEP_QUANTUM, UINT64))
+    f.set_field("steps", steps)
+    f.set_field("turns", left - steps)
+    exhausted = left == 0
     with f.function.when(str(exhausted.value)):
         zero = f.constant(0, UINT64)
         f.fault("step-limit", "the CTA ran more steps than the launch allows", zero32(f), zero)
@@ -274,117 +275,46 @@ class _each_path:
         self.warps.__exit__(None, None, None)
 
 
-def _land_record(module: Module) -> None:
-    """Carry out one queued operation, and take it out of the queue."""
-    f = module.machine("land_record")
-    queue = f.pointer("queue")
-    number = f.lanes(UINT64, "%index", 0)
-    start = (number & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
-    record = f.op(f"getelementptr i64, ptr {queue}, i64 {start.value}")
-    agent = f.get_word(record, 0)
-    site = f.cast(f.get_word(record, 2), UINT32)
-    f.set_word(record, 0, 0)
-    for index, (name, dtypes) in enumerate(module.agents):
-        with f.function.when(str((agent == index + 1).value)):
-            words = [f.get_word(record, context.RECORD_HEAD + i) for i in range(len(dtypes))]
-            listed = "".join(f", i64 {word.value}" for word in words)
-            f.function.emit(f"call void @{name}(ptr %ctx, i32 {site.value}{listed})")
-    f.bump("progress")
-    f.bump("landed")
-    # The queue's head passes over what has landed.
-    head_label, check, after = (f.function.new_label(s) for s in ("head", "check", "after"))
-    f.function.branch(head_label)
-    f.function.label(head_label)
-    head = f.field("queue_head")
-    more = f.function.new_label("more")
-    f.function.branch_if(str((head != f.field("queue_tail")).value), check, after)
-    f.function.label(check)
-    at = (head & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
-    empty = f.get_word(queue, at.value) == 0
-    f.function.branch_if(str(empty.value), more, after)
-    f.function.label(more)
-    f.set_field("queue_head", head + 1)
-    f.function.branch(head_label)
-    f.function.label(after)
-    f.function.emit("ret void")
-    f.function.finish("void", "ptr %ctx, i64 %index", "noinline")
-
-
-def _land(module: Module) -> None:
-    """Land an operation; where its agent keeps order, those of the agent before it first."""
-    f = module.machine("land")
-    queue = f.pointer("queue")
-    number = f.lanes(UINT64, "%index", 0)
-
-    def record(index: Lanes) -> str:
-        start = (index & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
-        return f.op(f"getelementptr i64, ptr {queue}, i64 {start.value}")
-
-    ordered = f.get_word(record(number), 3) != 0
-    with f.function.when(str(ordered.value)):
-        head = f.field("queue_head")
-        with f.function.loop(str((number - head).value)) as step:
-            earlier = head + f.lanes(UINT64, step, 0)
-            at = record(earlier)
-            pending = (f.get_word(at, 0) != 0) & (f.get_word(at, 3) != 0)
-            with f.function.when(str(pending.value)):
-                f.function.emit(f"call void @land_record(ptr %ctx, i64 {earlier.value})")
-    f.function.emit(f"call void @land_record(ptr %ctx, i64 {number.value})")
-    f.function.emit("ret void")
-    f.function.finish("void", "ptr %ctx, i64 %index", "noinline")
-
-
-def _queue(module: Module) -> None:
-    f = module.machine("make_room")
-    head = f.field("queue_head")
-    full = f.field("queue_tail") - head == context.QUEUE_RECORDS
-    with f.function.when(str(full.value)):
-        f.function.emit(f"call void @land_record(ptr %ctx, i64 {head.value})")
-    f.function.emit("ret void")
-    f.function.finish("void", "ptr %ctx", "noinline")
-
-    f = module.machine("land_all")
-    again, body, after = (f.function.new_label(s) for s in ("again", "body", "after"))
-    f.function.branch(again)
-    f.function.label(again)
-    head = f.field("queue_head")
-    f.function.branch_if(str((head != f.field("queue_tail")).value), body, after)
-    f.function.label(body)
-    f.function.emit(f"call void @land_record(ptr %ctx, i64 {head.value})")
-    f.function.branch(again)
-    f.function.label(after)
-    f.function.emit("ret void")
-    f.function.finish("void", "ptr %ctx", "noinline")
-
-
 def _land_needed(module: Module, path_words: int) -> None:
-    """Land what the first waiter's barrier needs; for paths that poll, the oldest operation."""
+    """Land what the first waiter needs; for paths that poll, the oldest operation.
+
+    That is an operation that its mbarrier sees, or those that its groups wait for.
+    """
     f = module.machine("land_needed")
     polling = f.function.slot("i1", 1)
     f.function.emit(f"store i1 false, ptr {polling}")
-    with _each_path(f, path_words) as (path, _):
+    with _each_path(f, path_words) as (path, warp):
         state = f.get_word(path, PATH["state"])
         with f.function.when(str((state == context.POLLING).value)):
             f.function.emit(f"store i1 true, ptr {polling}")
-        waits = f.get_word(path, PATH["wait"]) == context.WAITS.index("mbarrier")
-        with f.function.when(str(((state == context.BLOCKED) & waits).value)):
-            key = f.get_word(path, PATH["key"])
-            head, tail = f.field("queue_head"), f.field("queue_tail")
-            queue = f.pointer("queue")
-            with f.function.loop(str((tail - head).value)) as index:
-                number = head + f.lanes(UINT64, index, 0)
-                at = (number & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
-                agent, barrier = f.get_word(queue, at.value), f.get_word(queue, (at + 1).value)
-                with f.function.when(str(((agent != 0) & (barrier == key)).value)):
-                    f.function.emit(f"call void @land(ptr %ctx, i64 {number.value})")
-                    f.function.emit("ret i1 true")
-                    f.function.label(f.function.new_label("dead"))
+        blocked = state == context.BLOCKED
+        waits = f.get_word(path, PATH["wait"])
+        key = f.get_word(path, PATH["key"])
+        for_barrier = blocked & (waits == context.WAITS.index("mbarrier"))
+        with f.function.when(str(for_barrier.value)), each_pending(f) as (number, record):
+            barrier = f.get_word(record, RECORD["barrier"])
+            with f.function.when(str((barrier == key).value)):
+                f.function.emit(f"call void @land(ptr %ctx, i64 {number.value})")
+                _found(f)
+        if module.waits_for_groups:
+            for_group = blocked & (waits == context.WAITS.index("group"))
+            with f.function.when(str(for_group.value)):
+                lanes = f.get_word(path, PATH["lanes"])
+                keep = f.get_word(path, PATH["detail"])
+                landed = groups.pending(f, key, warp, lanes, keep, land=True)
+                with f.function.when(str(landed.value)):
+                    _found(f)
     head = f.field("queue_head")
     waiting = f.lanes(BOOL, f.op(f"load i1, ptr {polling}"), 0) & (head != f.field("queue_tail"))
     with f.function.when(str(waiting.value)):
         f.function.emit(f"call void @land_record(ptr %ctx, i64 {head.value})")
     f.function.emit(f"ret i1 {waiting.value}")
     f.function.finish("i1", "ptr %ctx", "noinline")
+
+
+def _found(f: NativeMachine) -> None:
+    f.function.emit("ret i1 true")
+    f.function.label(f.function.new_label("dead"))
 
 
 def random_bits(f: NativeMachine) -> Lanes:
@@ -456,7 +386,8 @@ def _run(module: Module, path_words: int, frame_bytes: int) -> None:
 
 
 def _look(f: NativeMachine) -> None:
-    """Count a round as a step, so that a CTA that only waits can be stopped."""
+    """Count a round as a step, so that a CTA that only waits can be stopped, but as no turn."""
+    f.set_field("turns", f.field("turns") + 1)
     left = f.field("steps") - 1
     f.set_field("steps", left)
     with f.function.when(str((left == 0).value)):
@@ -470,11 +401,7 @@ def _land_at_random(f: NativeMachine) -> None:
     head, tail = f.field("queue_head"), f.field("queue_tail")
     draws = random_bits(f)
     with f.function.when(str(((tail != head) & ((draws & 3) == 0)).value)):
-        chosen = head + f.binary("mod", f.cast(draws >> 2, UINT64), tail - head)
-        at = (chosen & (context.QUEUE_RECORDS - 1)) * context.RECORD_WORDS
-        pending = f.get_word(f.pointer("queue"), at.value) != 0
-        with f.function.when(str(pending.value)):
-            f.function.emit(f"call void @land(ptr %ctx, i64 {chosen.value})")
+        landing.land_at_random(f, head + f.binary("mod", f.cast(draws >> 2, UINT64), tail - head))
 
 
 def _end(f: NativeMachine) -> None:
@@ -485,7 +412,7 @@ def _end(f: NativeMachine) -> None:
     f.function.emit(
         f"call void @{name}(ptr {f.pointer('shared')}, i8 -1, i64 {size.value}, i1 false)"
     )
-    f.function.emit("call void @land_all(ptr %ctx)")
+    landing.end(f)
     f.function.emit(f"ret i32 {context.DONE}")
     f.function.label(f.function.new_label("dead"))
 

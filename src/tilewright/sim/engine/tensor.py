@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilewright.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, UINT32, UINT64, DType
+from tilewright.base.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, UINT32, UINT64, DType
 from tilewright.base.spaces import Space
 from tilewright.isa.descriptors import PAIRED
-from tilewright.isa.machine import WARP, Lanes, SharedTile
+from tilewright.isa.machine import WARP, Lanes, SharedTile, Update
 from tilewright.sim.engine import context
 from tilewright.sim.engine.context import TMEM_COLUMNS, TMEM_LANES
-from tilewright.sim.engine.values import llvm_type, scalar_type
+from tilewright.sim.engine.spelling import llvm_type, scalar_type
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
@@ -28,6 +28,8 @@ _BLOCK = 16  # rows of a vector in a product
 _COLUMNS = 8  # columns of the accumulator that are held in registers
 _B_START = 1 << 15  # where the second operand lies in the scratch memory
 _CHUNK = 16  # bytes that a swizzle moves as one
+_MASK_WORDS = TMEM_LANES // WARP
+_HALF_WORD = DType("uint16", "uint", 16)
 
 
 def load_cells(m: NativeMachine, cells: Lanes) -> Lanes:
@@ -105,16 +107,18 @@ def product_tiles(
     b: SharedTile,
     shape: tuple[Lanes, Lanes, int],
     types: tuple[DType, DType],
-    accumulate: Lanes,
+    update: Update,
 ) -> None:
     """Multiply tiles in memory into Tensor Memory."""
     rows, columns, depth = shape
     kind, result = types
     where = "cells" if isinstance(a, Lanes) else "shared"
-    name = f"product_{where}_{kind.name}_{result.name}_{depth}"
+    masked = "_masked" if update.kept else ""
+    name = f"product_{where}_{kind.name}_{result.name}_{depth}{masked}"
     if name not in m.module.functions:
-        _Product(m, name, where, kind, result, depth).emit()
-    words = [d, *_fields(a), *_fields(b), rows, columns, m.cast(accumulate, UINT32)]
+        _Product(m, name, where, kind, result, depth, bool(update.kept)).emit()
+    words = [d, *_fields(a), *_fields(b), rows, columns]
+    words += [update.accumulate, update.negated, m.bitcast(update.scale, UINT32), *update.kept]
     listed = ", ".join(f"i32 {m.cast(each, UINT32).value}" for each in words)
     m.function.emit(f"call void @{name}(ptr %ctx, i32 {m.site}, {listed})")
 
@@ -137,13 +141,21 @@ class _Product:
     """Emits the product of one kind of operands: unpack both to float32, then multiply."""
 
     def __init__(
-        self, m: NativeMachine, name: str, where: str, kind: DType, result: DType, depth: int
+        self,
+        m: NativeMachine,
+        name: str,
+        where: str,
+        kind: DType,
+        result: DType,
+        depth: int,
+        masked: bool,
     ) -> None:
         self.f = m.module.machine(name, "%site")
         self.where = where
         self.kind = kind
         self.result = result
         self.depth = depth
+        self.masked = masked
         self.per_chunk = _CHUNK * 8 // kind.bits
         self.parameters: list[str] = []
 
@@ -154,16 +166,21 @@ class _Product:
         a = self._parameter() if self.where == "cells" else self._tile()
         b = self._tile()
         rows, columns = self._parameter(), self._parameter()
-        accumulate = self._parameter() != 0
-        self._check(d, rows, columns)
+        accumulate, negated = self._parameter() != 0, self._parameter() != 0
+        scale = f.bitcast(self._parameter(), FLOAT32)
+        kept = tuple(self._parameter() for _ in range(_MASK_WORDS if self.masked else 0))
+        self._stop_after_fault()
         scratch = f.pointer("scratch")
         right = f.op(f"getelementptr i8, ptr {scratch}, i64 {_B_START}")
         if isinstance(a, Lanes):
             self._unpack_cells(a, rows, scratch)
         else:
             self._unpack(a, rows, lambda row, k: rows * k + row, scratch, along_rows=True)
+        with f.function.when(str(negated.value)):
+            self._negate(scratch, rows)
         self._unpack(b, columns, lambda row, k: row * self.depth + k, right, along_rows=False)
-        self._multiply(d, rows, columns, accumulate, scratch, right)
+        update = Update(accumulate, scale, negated, kept)
+        self._multiply(d, rows, columns, update, scratch, right)
         f.bump("progress")
         f.function.emit("ret void")
         f.function.finish(
@@ -179,17 +196,10 @@ class _Product:
         start, leading, stride, swizzle, base, transposed = (self._parameter() for _ in range(6))
         return SharedTile(start, leading, stride, swizzle, base, transposed != 0)
 
-    def _check(self, d: Lanes, rows: Lanes, columns: Lanes) -> None:
-        """See that the accumulator lies in columns that are allocated."""
+    def _stop_after_fault(self) -> None:
+        """Do nothing where the operands may not lie in what is allocated."""
         f = self.f
-        first = d & 0xFFFF
-        last = first + columns - 1
-        wide = f.constant((1 << 32) - 1, UINT32)
-        span = (wide << (first >> 5)) & (wide >> (31 - (last >> 5)))
-        inside = (last < TMEM_COLUMNS) & ((span & ~f.cta_state("tmem_columns")) == 0)
-        f.require(inside & ((d >> 16) < TMEM_LANES), _CODE, _OUTSIDE)
-        f.require((rows == 64) | (rows == 128), "undefined-operation", "M is 64 or 128")
-        with f.function.when(str((~inside | ((rows != 64) & (rows != 128))).value)):
+        with f.function.when(str((f.field("error") != 0).value)):
             f.function.emit("ret void")
             f.function.label(f.function.new_label("dead"))
 
@@ -279,22 +289,32 @@ class _Product:
         )
 
     def _unpack_cells(self, start: Lanes, rows: Lanes, into: str) -> None:
-        """Unpack an operand in Tensor Memory: row i in lane i, packed elements per cell."""
+        """Unpack an operand in Tensor Memory, packed elements per cell."""
         f = self.f
         per_cell = 32 // self.kind.bits
         with f.function.loop(str((rows >> 4).value), "i32") as counter:
             block = f.lanes(UINT32, counter, 0)
+            lane = (start >> 16) + self._block_lane(block, rows)
             for cell in range(self.depth // per_cell):
-                lane = (start >> 16) + block * _BLOCK
                 word = self._column((start & 0xFFFF) + cell, lane)
                 for part in range(per_cell):
                     if per_cell == 1:
                         value = f.bitcast(word, FLOAT32)
                     else:
-                        half = DType("uint16", "uint", 16)
-                        value = f.bitcast(f.cast(word >> (16 * part), half), self.kind)
+                        value = f.bitcast(f.cast(word >> (16 * part), _HALF_WORD), self.kind)
                     k = cell * per_cell + part
                     self._put(self._single(value), into, rows * k + block * _BLOCK)
+
+    def _block_lane(self, block: Lanes, rows: Lanes) -> Lanes:
+        """Give the first lane of 16 rows: of 64 rows, a block lies in one half of each quarter."""
+        return self.f.select(rows == 64, block * WARP, block * _BLOCK)
+
+    def _negate(self, at: str, rows: Lanes) -> None:
+        """Change the sign of an unpacked operand."""
+        f = self.f
+        with f.function.loop(str((rows * self.depth >> 4).value), "i32") as counter:
+            index = f.lanes(UINT32, counter, 0) * _BLOCK
+            self._put(-self._vector(at, index), at, index)
 
     def _cell(self, column: Lanes, lane: Lanes) -> str:
         f = self.f
@@ -302,9 +322,12 @@ class _Product:
         return f.op(f"getelementptr i32, ptr {f.pointer('tmem')}, i64 {index.value}")
 
     def _column(self, column: Lanes, lane: Lanes) -> Lanes:
-        f = self.f
-        loaded = f.op(f"load <{_BLOCK} x i32>, ptr {self._cell(column, lane)}, align 4")
-        return f.lanes(UINT32, loaded, _BLOCK)
+        return self._word(self._cell(column, lane))
+
+    def _word(self, cell: str) -> Lanes:
+        """Load a column of 16 lanes."""
+        loaded = self.f.op(f"load <{_BLOCK} x i32>, ptr {cell}, align 4")
+        return self.f.lanes(UINT32, loaded, _BLOCK)
 
     def _at(self, base: str, index: Lanes) -> str:
         wide = self.f.cast(index, UINT64)
@@ -323,45 +346,53 @@ class _Product:
     # ---- the product
 
     def _multiply(
-        self, d: Lanes, rows: Lanes, columns: Lanes, accumulate: Lanes, left: str, right: str
+        self, d: Lanes, rows: Lanes, columns: Lanes, update: Update, left: str, right: str
     ) -> None:
         f = self.f
         with f.function.loop(str((columns >> 3).value), "i32") as outer:
             group = f.lanes(UINT32, outer, 0) * _COLUMNS
             with f.function.loop(str((rows >> 4).value), "i32") as inner:
                 block = f.lanes(UINT32, inner, 0)
-                # 64 rows lie in the lower half of each quarter of the lanes (data path F).
-                spread = f.select(rows == 64, block * 32, block * _BLOCK)
-                lane = (d >> 16) + spread
+                lane = (d >> 16) + self._block_lane(block, rows)
                 cells = [
                     self._cell((d & 0xFFFF) + group + column, lane) for column in range(_COLUMNS)
                 ]
-                sums = [self._start(cell, accumulate) for cell in cells]
+                words = [self._word(cell) for cell in cells]
+                sums = [self._start(word, update) for word in words]
                 for k in range(self.depth):
                     x = self._vector(left, rows * k + block * _BLOCK)
                     for column in range(_COLUMNS):
                         y = self._element(right, (group + column) * self.depth + k)
                         sums[column] = f.chained_fma(x, y, sums[column])
-                for cell, total in zip(cells, sums, strict=True):
-                    self._finish(cell, total)
+                stays = self._stays(update.kept, lane) if update.kept else None
+                for cell, word, total in zip(cells, words, sums, strict=True):
+                    found = self._finished(total)
+                    word = found if stays is None else f.select(stays, word, found)
+                    f.function.emit(f"store <{_BLOCK} x i32> {word.value}, ptr {cell}, align 4")
 
-    def _start(self, cell: str, accumulate: Lanes) -> Lanes:
+    def _start(self, word: Lanes, update: Update) -> Lanes:
         f = self.f
-        word = f.lanes(UINT32, f.op(f"load <{_BLOCK} x i32>, ptr {cell}, align 4"), _BLOCK)
         if self.result == FLOAT32:
             held = f.bitcast(word, FLOAT32)
         else:
-            held = f.cast(f.bitcast(f.cast(word, DType("uint16", "uint", 16)), FLOAT16), FLOAT32)
-        return f.select(accumulate, held, f.constant(0.0, FLOAT32))
+            held = f.cast(f.bitcast(f.cast(word, _HALF_WORD), FLOAT16), FLOAT32)
+        return f.select(update.accumulate, held * update.scale, f.constant(0.0, FLOAT32))
 
-    def _finish(self, cell: str, total: Lanes) -> None:
+    def _finished(self, total: Lanes) -> Lanes:
         f = self.f
         if self.result == FLOAT32:
-            word = f.bitcast(f.canonical(total), UINT32)
-        else:
-            half = f.cast(total, FLOAT16)
-            word = f.cast(f.bitcast(half, DType("uint16", "uint", 16)), UINT32)
-        f.function.emit(f"store <{_BLOCK} x i32> {word.value}, ptr {cell}, align 4")
+            return f.bitcast(f.canonical(total), UINT32)
+        return f.cast(f.bitcast(f.cast(total, FLOAT16), _HALF_WORD), UINT32)
+
+    def _stays(self, kept: tuple[Lanes, ...], lane: Lanes) -> Lanes:
+        """Tell of 16 lanes which are kept as they are."""
+        f = self.f
+        word = kept[0]
+        for index, each in enumerate(kept[1:], 1):
+            word = f.select((lane >> 5) == index, each, word)
+        half = f.cast(word >> (lane & (WARP - 1)), _HALF_WORD)
+        bits = f.op(f"bitcast i16 {half.value} to <{_BLOCK} x i1>")
+        return f.lanes(BOOL, bits, _BLOCK)
 
     def _vector(self, base: str, index: Lanes) -> Lanes:
         kind = llvm_type(FLOAT32, _BLOCK)

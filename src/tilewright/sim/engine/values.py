@@ -1,61 +1,39 @@
-"""Values of a warp as LLVM values: constants, arithmetic, conversions.
+"""Values of a warp as LLVM values: constants, arithmetic, functions.
 
-May import `base`, `isa` and `engine.module`. Nothing emitted here is undefined or poison for
-any operand: shifts clamp, conversions saturate, division is guarded, as PTX defines.
+May import `base`, `isa` and the modules of `engine` below it. Nothing emitted here is undefined
+or poison for any operand: shifts clamp, conversions saturate, division is guarded, as PTX defines.
 
-float16 and bfloat16 are kept as their bits in i16: widening is exact, arithmetic is done in
-float32 and rounded once, which for + - * / and sqrt gives the correctly rounded result. Of 16 and
-32 bits, arithmetic gives one NaN, the canonical one (PTX ISA, "Floating Point Instructions").
+Floats of at most 16 bits are kept as their bits: widening is exact, arithmetic is done in
+float32 and rounded once, which for + - * / and sqrt gives the correctly rounded result. Of at
+most 32 bits, arithmetic gives one NaN, the canonical one (PTX ISA, "Floating Point Instructions").
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tilewright.base.dtypes import (
-    BFLOAT16,
     BOOL,
-    FLOAT16,
     FLOAT32,
     FLOAT64,
     INT32,
-    UINT16,
+    SCALARS,
     UINT32,
     UINT64,
     DType,
 )
 from tilewright.base.errors import CompilerBug
+from tilewright.base.narrow import encode, format_of, is_narrow
 from tilewright.isa.machine import WARP, Lanes
+from tilewright.sim.engine import casts
 from tilewright.sim.engine.module import Function, literal
+from tilewright.sim.engine.spelling import known_integer, llvm_type, overload, scalar_type
 
 _COMPARE_INT = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _NAN = "0x7FFFFFFFE0000000"  # 0x7fffffff, spelled as LLVM spells a float
 _PLAIN = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
 _LANE_LIST = ", ".join(f"i32 {lane}" for lane in range(WARP))
-
-
-def scalar_type(dtype: DType) -> str:
-    """Spell the LLVM type that holds one element in a register."""
-    if dtype.is_bool:
-        return "i1"
-    if dtype == FLOAT32:
-        return "float"
-    if dtype == FLOAT64:
-        return "double"
-    return f"i{max(dtype.bits, 8)}"
-
-
-def llvm_type(dtype: DType, width: int) -> str:
-    """Spell the LLVM type of a value of that many lanes, 0 for a uniform one."""
-    return f"<{width} x {scalar_type(dtype)}>" if width else scalar_type(dtype)
-
-
-def memory_type(dtype: DType) -> str:
-    """Spell the LLVM type that holds one element in memory."""
-    return "i8" if dtype.is_bool else scalar_type(dtype)
 
 
 class Values:
@@ -73,9 +51,8 @@ class Values:
 
     def constant(self, value: int | float | bool, dtype: DType) -> Lanes:
         """Give a uniform constant."""
-        if dtype in (FLOAT16, BFLOAT16):
-            bits = int(np.asarray(value, dtype.numpy).view(np.uint16))
-            return self.lanes(dtype, str(bits), 0)
+        if is_narrow(dtype):
+            return self.lanes(dtype, str(encode(float(value), dtype)), 0)
         if not (dtype.is_bool or dtype.is_integer or dtype in (FLOAT32, FLOAT64)):
             raise CompilerBug(f"no constant of type {dtype}", code="compiler-bug")
         number = value
@@ -140,10 +117,10 @@ class Values:
             return self._shift(op, left, right)
         left, right = self._common(left, right)
         dtype = left.dtype
-        if dtype in (FLOAT16, BFLOAT16):
-            left, right = self.cast(left, FLOAT32), self.cast(right, FLOAT32)
+        if is_narrow(dtype):
+            left, right = casts.widen(self, left), casts.widen(self, right)
             if op in _FLOAT:
-                return self.cast(self._float(op, left, right), dtype)
+                return self.cast(self.float_operation(op, left, right), dtype)
             wide = self.binary(op, left, right)
             return wide if wide.dtype.is_bool else self.cast(wide, dtype)
         if op in ("logical_and", "logical_or"):
@@ -155,14 +132,15 @@ class Values:
         if op in ("floordiv", "mod", "truncdiv", "truncmod") and dtype.is_integer:
             return self._divide(op, left, right)
         if dtype.is_float and op in _FLOAT:
-            return self.canonical(self._float(op, left, right))
+            return self.canonical(self.float_operation(op, left, right))
         width, (a, b) = self._together(left, right)
         kind = llvm_type(dtype, width)
         if dtype.is_float or op not in _PLAIN:
             raise CompilerBug(f"no operation {op} on {dtype}", code="compiler-bug")
         return self.lanes(dtype, self.op(f"{_PLAIN[op]} {kind} {a}, {b}"), width)
 
-    def _float(self, op: str, left: Lanes, right: Lanes) -> Lanes:
+    def float_operation(self, op: str, left: Lanes, right: Lanes) -> Lanes:
+        """Apply LLVM's operation; a NaN may have any payload."""
         width, (a, b) = self._together(left, right)
         text = f"{_FLOAT[op]} {llvm_type(left.dtype, width)} {a}, {b}"
         return self.lanes(left.dtype, self.op(text), width)
@@ -258,10 +236,30 @@ class Values:
         if op == "invert":
             return operand ^ self.constant(-1, operand.dtype)
         if operand.dtype.is_float:
-            bits = {16: UINT16, 32: UINT32, 64: UINT64}[operand.dtype.bits]
-            sign = self.constant(1 << (bits.bits - 1), bits)
-            return self.bitcast(self.bitcast(operand, bits) ^ sign, operand.dtype)
+            return self._negate(operand)
         return self.constant(0, operand.dtype) - operand
+
+    def _negate(self, operand: Lanes) -> Lanes:
+        dtype = operand.dtype
+        format = format_of(dtype)
+        if format is not None and not format.negates:
+            return self.cast(-self.cast(operand, FLOAT32), dtype)
+        bits = SCALARS[f"uint{max(dtype.bits, 8)}"]
+        sign = format.sign if format is not None else 1 << (dtype.bits - 1)
+        flipped = self.bitcast(operand, bits) ^ self.constant(sign, bits)
+        return self._of_a_number(operand, self.bitcast(flipped, dtype))
+
+    def _of_a_number(self, operand: Lanes, value: Lanes) -> Lanes:
+        """Give a value made of an operand's bits, but for a NaN what arithmetic makes of it.
+
+        To negate and to take the absolute value is to add zero, on the chip.
+        """
+        if operand.dtype == FLOAT32:
+            return self.canonical(value)
+        if operand.dtype != FLOAT64:
+            return value
+        quiet = self.bitcast(operand, UINT64) | self.constant(1 << 51, UINT64)
+        return self.select(operand == operand, value, self.bitcast(quiet, FLOAT64))
 
     def select(self, condition: Lanes, true: Lanes, false: Lanes) -> Lanes:
         """Choose lane by lane; both sides have one type."""
@@ -296,102 +294,7 @@ class Values:
 
     def cast(self, value: Lanes, dtype: DType) -> Lanes:
         """Convert values as the IR's `Cast` does."""
-        source = value.dtype
-        if source == dtype:
-            return value
-        if dtype.is_bool:
-            return value != self.constant(0, source)
-        if source in (FLOAT16, BFLOAT16):
-            return self.cast(self._widen(value), dtype)
-        if dtype in (FLOAT16, BFLOAT16):
-            single = value if source == FLOAT32 else self._to_single_odd(value)
-            return self._narrow(single, dtype)
-        if source.is_integer and dtype.is_integer and not value.width:
-            known = _integer(value)
-            if known is not None:
-                return self.constant(known, dtype)
-        return self._convert(value, dtype)
-
-    def _convert(self, value: Lanes, dtype: DType) -> Lanes:
-        source, width = value.dtype, value.width
-        kinds = llvm_type(source, width), llvm_type(dtype, width)
-        if source.is_float and dtype.is_float:
-            name = "fpext" if dtype.bits > source.bits else "fptrunc"
-            text = f"{name} {kinds[0]} {value.value} to {kinds[1]}"
-            return self.canonical(self.lanes(dtype, self.op(text), width))
-        elif source.is_float:
-            return self._saturate(value, dtype)
-        elif dtype.is_float:
-            name = "sitofp" if source.kind == "int" else "uitofp"
-        elif source.is_bool:
-            name = "zext"
-        elif kinds[0] == kinds[1]:
-            return self.lanes(dtype, value.value, width)
-        elif dtype.bits < source.bits:
-            name = "trunc"
-        else:
-            name = "sext" if source.kind == "int" else "zext"
-        text = f"{name} {kinds[0]} {value.value} to {kinds[1]}"
-        return self.lanes(dtype, self.op(text), width)
-
-    def _saturate(self, value: Lanes, dtype: DType) -> Lanes:
-        sign = "s" if dtype.kind == "int" else "u"
-        result, kind = llvm_type(dtype, value.width), llvm_type(value.dtype, value.width)
-        suffixes = f"{_suffix(dtype, value.width)}.{_suffix(value.dtype, value.width)}"
-        name = f"llvm.fpto{sign}i.sat.{suffixes}"
-        return self.lanes(dtype, self.call(result, name, (kind, value.value)), value.width)
-
-    def _to_single_odd(self, value: Lanes) -> Lanes:
-        """Bring a wider number to float32 rounding to odd, so that a second rounding is right."""
-        if not value.dtype.is_float and value.dtype.bits <= 16:
-            return self._convert(value, FLOAT32)
-        exact = value if value.dtype == FLOAT64 else self._convert(value, FLOAT64)
-        nearest = self._convert(exact, FLOAT32)
-        back = self._convert(nearest, FLOAT64)
-        bits = self.bitcast(nearest, UINT32)
-        away = (self._magnitude(back) > self._magnitude(exact)) & (bits << 1 != 0)
-        toward_zero = self.select(away, bits - 1, bits)
-        odd = self.select(back == exact, bits, toward_zero | 1)
-        return self.bitcast(self.select(exact != exact, bits, odd), FLOAT32)
-
-    def _magnitude(self, value: Lanes) -> Lanes:
-        bits = self.bitcast(value, UINT64)
-        return self.bitcast(bits & self.constant((1 << 63) - 1, UINT64), FLOAT64)
-
-    def _widen(self, value: Lanes) -> Lanes:
-        bits = self.cast(self.bitcast(value, UINT16), UINT32)
-        if value.dtype == BFLOAT16:
-            return self.bitcast(bits << 16, FLOAT32)
-        if "f16c" in self.function.module.cpu_features:
-            half = f"<{value.width} x half>" if value.width else "half"
-            kind = llvm_type(FLOAT16, value.width)
-            narrow = self.op(f"bitcast {kind} {value.value} to {half}")
-            single = llvm_type(FLOAT32, value.width)
-            return self.lanes(FLOAT32, self.op(f"fpext {half} {narrow} to {single}"), value.width)
-        # Place the fields and scale by 2^112; an all-ones exponent becomes float32's.
-        field = self.bitcast((bits & 0x7FFF) << 13, FLOAT32)
-        scaled = self._float("mul", field, self.constant(2.0**112, FLOAT32))
-        magnitude = self.bitcast(scaled, UINT32)
-        special = (bits & 0x7C00) == 0x7C00
-        magnitude = self.select(special, magnitude | 0x7F800000, magnitude)
-        return self.bitcast(magnitude | ((bits & 0x8000) << 16), FLOAT32)
-
-    def _narrow(self, value: Lanes, dtype: DType) -> Lanes:
-        """Round float32 to nearest even; every NaN becomes 0x7fff, as `cvt` gives it."""
-        bits = self.bitcast(value, UINT32)
-        sign, magnitude = (bits >> 16) & 0x8000, bits & 0x7FFFFFFF
-        if dtype == BFLOAT16:
-            rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        else:
-            # Normal: re-bias and round the field. Small: 0.5 has the ulp of a subnormal half.
-            normal = (magnitude - (112 << 23) + 0xFFF + ((magnitude >> 13) & 1)) >> 13
-            half = self.constant(0.5, FLOAT32)
-            small = self.bitcast(self.bitcast(magnitude, FLOAT32) + half, UINT32) - 0x3F000000
-            field = self.select(magnitude < 0x38800000, small, normal)
-            field = self.select(magnitude >= 0x477FF000, self.constant(0x7C00, UINT32), field)
-            rounded = field | sign
-        rounded = self.select(magnitude > 0x7F800000, self.constant(0x7FFF, UINT32), rounded)
-        return self.bitcast(self.cast(rounded, UINT16), dtype)
+        return casts.cast(self, value, dtype)
 
     # ---- pure functions
 
@@ -400,8 +303,8 @@ class Values:
         dtype = operands[0].dtype
         if name in ("min", "max"):
             return self.binary(name, *operands)
-        if dtype in (FLOAT16, BFLOAT16) and name not in ("fma",):
-            wide = self.intrinsic(name, *(self.cast(each, FLOAT32) for each in operands))
+        if is_narrow(dtype) and name != "fma":
+            wide = self.intrinsic(name, *(casts.widen(self, each) for each in operands))
             return wide if wide.dtype.is_bool else self.cast(wide, dtype)
         handler = getattr(self, f"_function_{name}", None)
         if handler is not None:
@@ -414,15 +317,15 @@ class Values:
         dtype = operands[0].dtype
         width, values = self._together(*operands)
         kind = llvm_type(dtype, width)
-        full = f"llvm.{name}.{_suffix(dtype, width)}"
+        full = f"llvm.{name}.{overload(dtype, width)}"
         arguments = [(kind, value) for value in values] + list(extra)
         return self.lanes(dtype, self.call(kind, full, *arguments), width)
 
     def _function_fma(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-        if a.dtype in (FLOAT16, BFLOAT16):
+        if is_narrow(a.dtype):
             # The product is exact in float64, and the sum is rounded to odd on the way down.
             x, y, z = (self.cast(self.cast(each, FLOAT32), FLOAT64) for each in (a, b, c))
-            return self._narrow(self._to_single_odd(self._sum_to_odd(x * y, z)), a.dtype)
+            return self.cast(self._sum_to_odd(x * y, z), a.dtype)
         return self.canonical(self.chained_fma(a, b, c))
 
     def _sum_to_odd(self, a: Lanes, b: Lanes) -> Lanes:
@@ -442,8 +345,11 @@ class Values:
 
     def _function_abs(self, a: Lanes) -> Lanes:
         if a.dtype.is_float:
-            return self._llvm("fabs", a)
+            return self._of_a_number(a, self._llvm("fabs", a))
         return self.select(a < 0, -a, a) if a.dtype.kind == "int" else a
+
+    def _function_copysign(self, a: Lanes, b: Lanes) -> Lanes:
+        return self._llvm("copysign", a, b)
 
     def _function_popcount(self, a: Lanes) -> Lanes:
         return self.cast(self._llvm("ctpop", a), INT32)
@@ -479,34 +385,18 @@ _LLVM_FLOAT = {
     "round": "round",
     "exp2": "exp2",
     "log2": "log2",
-    "copysign": "copysign",
     "sin": "sin",
     "cos": "cos",
 }
 
 
-def _suffix(dtype: DType, width: int) -> str:
-    name = {"float": "f32", "double": "f64"}.get(scalar_type(dtype), scalar_type(dtype))
-    return f"v{width}{name}" if width else name
-
-
-def _integer(value: Lanes) -> int | None:
-    """Read a uniform integer literal."""
-    if value.width or value.value.startswith("%") or value.value in ("true", "false"):
-        return None
-    number = int(value.value)
-    if value.dtype.kind == "int" and number >> (value.dtype.bits - 1):
-        number -= 1 << value.dtype.bits
-    return number
-
-
 def _below(value: Lanes, limit: int) -> bool:
-    known = _integer(value) if value.dtype.is_integer else None
+    known = known_integer(value) if value.dtype.is_integer else None
     return known is not None and 0 <= known < limit
 
 
 def _power_of_two(value: Lanes) -> int | None:
-    known = _integer(value)
+    known = known_integer(value)
     if known is None or known <= 0 or known & (known - 1):
         return None
     return known.bit_length() - 1

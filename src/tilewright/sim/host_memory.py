@@ -1,0 +1,86 @@
+"""Memory that a launch takes on the host, beside that of its arguments.
+
+May import `base`, `ir`, `isa` and the rest of `sim`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.spaces import Space
+from tilewright.ir.expressions import Var
+from tilewright.ir.statements import Instruct, Kernel
+from tilewright.ir.visit import walk_statements
+from tilewright.isa.machine import GROUPS
+from tilewright.isa.tensor_map import ALIGN, TensorMap
+from tilewright.sim.compiled import CompiledKernel
+from tilewright.sim.engine import context, flight
+from tilewright.sim.options import Region
+
+# Swizzles move chunks within lines: shared memory is allocated in whole ones.
+LINE = 128
+
+
+def aligned(size: int, kind: str = "u1", align: int = 1024) -> np.ndarray:
+    """Allocate zeros at a multiple of `align` bytes."""
+    raw = np.zeros(size + align, np.uint8)
+    start = -raw.ctypes.data % align
+    return raw[start : start + size].view(kind)
+
+
+def lines(size: int) -> int:
+    """Round a size up to whole lines."""
+    return -(-size // LINE) * LINE
+
+
+def uses_tensor_memory(kernel: Kernel) -> bool:
+    """Tell whether a kernel has an instruction that touches Tensor Memory."""
+    return any(
+        isinstance(stmt, Instruct)
+        and (
+            stmt.form.time.completes in flight.GROUPS
+            or any(each.space is Space.TMEM for each in stmt.form.operands)
+        )
+        for stmt in walk_statements(kernel.body)
+    )
+
+
+def special_memory(simulated: CompiledKernel, warps: int, shared: int) -> dict[str, int]:
+    """Size the memory of a CTA that only some kernels need, in bytes, by the context's names."""
+    sizes = {
+        "groups": 4 * len(GROUPS) * context.WARPS * context.LANES,
+        "rows": context.QUEUE_RECORDS * context.ROWS * context.ROW_BYTES,
+        # Room for two boxes as large as all of shared memory, each with a broken line before it.
+        "staging": 2 * (lines(shared) + LINE),
+    }
+    sizes = {name: size for name, size in sizes.items() if name in simulated.memories}
+    if uses_tensor_memory(simulated.kernel):
+        sizes["tmem"] = 4 * context.TMEM_LANES * context.TMEM_COLUMNS
+        sizes["scratch"] = context.SCRATCH_BYTES
+        sizes["flight"] = warps * len(flight.GROUPS) * flight.ARENA_BYTES
+    return sizes
+
+
+def place_tensor_maps(
+    arguments: Sequence[Any], variables: Sequence[Var]
+) -> tuple[list[int | float], list[Region], list[np.ndarray]]:
+    """Put tensor maps among the arguments into memory: their addresses stand for them.
+
+    Gives the arguments, what the kernel may read of the maps, and the memory to keep.
+    """
+    numbers: list[int | float] = []
+    regions: list[Region] = []
+    kept: list[np.ndarray] = []
+    for argument, var in zip(arguments, variables, strict=True):
+        if isinstance(argument, TensorMap):
+            words = argument.words()
+            memory = aligned(words.nbytes, "u8", ALIGN)
+            memory[:] = words
+            kept.append(memory)
+            argument = memory.ctypes.data
+            regions.append(Region(var.name, argument, memory.nbytes, False))
+        numbers.append(argument)
+    return numbers, regions, kept
