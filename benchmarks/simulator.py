@@ -24,16 +24,13 @@ from typing import Any
 import numpy as np
 
 import tilewright
+from tilewright import driver
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # Instruction: the example whose kernel issues it, its target, and a wait of it.
 PRODUCTS = {
-    "tcgen05": ("blackwell_pipeline", "sm_100a", "T.cuda.mbarrier_wait(done.ptr_to([0]), 0)"),
-    "mma.sync": (
-        "hopper_pipeline",
-        "sm_90a",
-        "T.cuda.mbarrier_wait(full.ptr_to([stage]), step // STAGES % 2)",
-    ),
+    "tcgen05": ("blackwell_pipeline", "sm_100a", "T.ptx.tcgen05.wait__ld.sync.aligned()"),
+    "mma.sync": ("ampere_pipeline", "sm_80", 'T.ptx["cp.async.wait_group"](STAGES - 2)'),
 }
 STARTS = ("warp_product", "blackwell_product")
 REPEATS = 7
@@ -71,7 +68,7 @@ def without(wait: str, source: Path, folder: Path) -> Path:
     return changed
 
 
-def products(size: int, numerics: str, options: dict[str, Any], only: str) -> list[dict[str, Any]]:
+def products(size: int, numerics: str, only: str) -> list[dict[str, Any]]:
     """Measure each product beside NumPy's."""
     random = np.random.default_rng(0)
     a, b = (random.integers(-8, 9, (size, size)).astype(np.float16) for _ in "ab")
@@ -87,9 +84,7 @@ def products(size: int, numerics: str, options: dict[str, Any], only: str) -> li
 
         def run(source: Path, d: Any = d, target: str = target) -> tuple[float, str]:
             kernel = product_kernel(source, size)
-            ex = tilewright.compile(
-                kernel, target=target, backend="sim", numerics=numerics, **options
-            )
+            ex = tilewright.compile(kernel, target=target, backend="sim", numerics=numerics)
             try:
                 seconds = median_seconds(lambda: ex(a, b, d))
             except tilewright.SimulationError as report:
@@ -206,10 +201,10 @@ def main() -> None:
     parser.add_argument("--numerics", nargs="*", default=["fast", "exact"])
     parser.add_argument("--quick", action="store_true", help="products only")
     given = parser.parse_args()
-    options = {} if given.cpu is None else {"cpu": given.cpu}
     rows: list[dict[str, Any]] = []
-    for numerics in given.numerics:
-        rows += products(given.size, numerics, options, given.only)
+    with driver.session(driver.Defaults(cpu=given.cpu)):
+        for numerics in given.numerics:
+            rows += products(given.size, numerics, given.only)
     if not given.quick:
         rows += starts() + stages(given.size)
     show(rows)

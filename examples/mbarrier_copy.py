@@ -1,7 +1,8 @@
 """Bring a tile to shared memory by the copy engine, wait for it at its barrier, and reverse it.
 
 One thread announces how many bytes will come and starts the copy; every thread waits until they
-have landed. Take the wait away and the simulator shows what a GPU might do: nothing has come yet.
+have landed. Take the wait away, and the simulator says at the copy that its CTA ended before it was
+done: on a GPU, threads may read what is not there yet.
 
 Run it by `python examples/mbarrier_copy.py`.
 """

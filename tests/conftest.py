@@ -5,7 +5,10 @@ pytest --cpu x86-64-v2
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +25,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cpu", default=None, help="LLVM's name of the processor to make code for")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let all processes of a run share a compile cache of their own, which begins empty."""
+    if not hasattr(config, "workerinput"):
+        os.environ["TILEWRIGHT_CACHE"] = tempfile.mkdtemp(prefix="tilewright-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ["TILEWRIGHT_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -111,6 +111,13 @@ def test_what_the_kernel_only_reads_is_not_copied_back() -> None:
     assert not a.any()
 
 
+def test_copies_live_as_long_as_what_is_bound() -> None:
+    a = np.arange(64, dtype=np.float32)[::2]
+    bound = take([tensor("A", 32)], a)
+    others = [np.full(32 + 64, 7, np.float32) for _ in range(64)]
+    assert np.array_equal(memory(bound.values["A"], 32), a) and len(others) == 64
+
+
 def test_a_copied_array_given_twice_is_copied_once() -> None:
     a = np.arange(8, dtype=np.float32)[::2]
     bound = take([tensor("A", 4), tensor("B", 4)], a, a, written="B")
@@ -273,6 +280,25 @@ def test_a_scalar_parameter_decides_a_shape() -> None:
     params = [tensor("A", N), scalar("n", "int32")]
     assert take(params, np.zeros(4, np.float32), 4).values["n"] == 4
     assert refusal(params, np.zeros(4, np.float32), 5).hint == "n is 5 by argument 'n'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [("int32", 2**31 - 1), ("uint32", 2**32 - 1), ("int8", 127), ("uint8", 255)]
+)
+def test_an_extent_that_its_symbol_cannot_hold_is_refused(kind: str, most: int) -> None:
+    symbol = Var("n", ScalarType(dtype(kind)))
+    params = [tensor("A", 2, symbol, kind="uint8")]
+    long, fits = (np.broadcast_to(np.uint8(0), (2, count)) for count in (most + 1, most))
+    error = refusal(params, long)
+    assert error.code == "argument-shape" and "'A'" in error.message and "axis 1" in error.message
+    assert error.expected is not None and str(most) in error.expected
+    assert most > 255 or take(params, fits).values["n"] == most
+
+
+def test_an_extent_beyond_32_bits_is_known_by_a_symbol_of_64() -> None:
+    symbol = Var("n", ScalarType(dtype("int64")))
+    a = np.zeros((1 << 40, 0), np.float32)
+    assert take([tensor("A", symbol, 0)], a).values["n"] == 1 << 40
 
 
 # ---------------------------------------------------------------------------- numbers

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from multiprocessing import spawn
 from pathlib import Path
 
@@ -90,6 +92,30 @@ def _with_folder(path: Path) -> Path:
 @pytest.mark.parametrize("schedule", ["late", "eager", "random", "random:9"])
 def test_schedules(script: Path, schedule: str) -> None:
     assert tilewright("run", "--schedule", schedule, script).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "found"), [((), "0x401837f0"), (("--numerics", "exact"), "0x401837f1")]
+)
+def test_numerics(tmp_path: Path, options: tuple[str, ...], found: str) -> None:
+    """Of 2^1.25 a Hopper chip gives the neighbour of what is nearest."""
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import numpy as np\n"
+        "import tilewright\n"
+        "from tilewright import simt as T\n"
+        "@T.function\n"
+        'def power(A: T.Tensor((32,), "float32")):\n'
+        "    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))\n"
+        "    found: T.float32 = 0\n"
+        "    T.ptx.ex2.approx.ftz.f32(found, A[T.cuda.lane_id()])\n"
+        "    A[T.cuda.lane_id()] = found\n"
+        "a = np.full(32, 1.25, np.float32)\n"
+        "tilewright.compile(power, target='sm_90a')(a)\n"
+        "print(hex(a.view(np.uint32)[0]))\n"
+    )
+    done = tilewright("run", *options, path)
+    assert done.stdout.strip() == found, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -283,3 +309,62 @@ def test_the_warp_product_builds(seed: Path, tmp_path: Path, target: str) -> Non
     name = f"{seed / 'warp_matmul.py'}::warp_matmul"
     done = tilewright("build", name, "--target", target, "-o", tmp_path / "k.cubin")
     assert done.returncode == 0, done.stderr
+
+
+def test_run_takes_a_folder_with_a_main_file(tmp_path: Path) -> None:
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "helper.py").write_text("factor = 5\n")
+    (folder / "__main__.py").write_text(
+        HEAD + RUN_BOTH + "from helper import factor\nprint(factor, __file__)\n"
+    )
+    done = tilewright("run", folder, "x")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"__main__ ['x'] -6.0\n5 {folder / '__main__.py'}\n"
+    assert "__global__" in tilewright("source", f"{folder}::negate").stdout
+
+
+def test_run_says_that_a_folder_has_no_main_file(tmp_path: Path) -> None:
+    done = tilewright("run", tmp_path)
+    assert done.returncode == 1
+    assert "__main__.py" in done.stderr and "[bad-option]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+ENDLESS = """
+import time
+@T.function
+def endless(A: T.Tensor((32,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    while A[0] == 0:
+        A[1] = A[1] + 1
+
+def main():
+    executable = tvm_tirx.compile(endless)
+    print("ready", flush=True)
+    {action}
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="interrupts are sent in another way there")
+@pytest.mark.parametrize(
+    "action", ["executable(np.zeros(32, np.int32))", "time.sleep(100)"], ids=["kernel", "python"]
+)
+def test_an_interrupt_shows_the_users_frames_only(tmp_path: Path, action: str) -> None:
+    path = tmp_path / "endless.py"
+    path.write_text(HEAD + ENDLESS.format(action=action))
+    command = [sys.executable, "-m", "tilewright", "run", str(path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        _, report = process.communicate(timeout=60)
+    assert process.returncode == 130
+    trace = report[report.index("Traceback") :].splitlines()
+    files = [line.strip() for line in trace if line.strip().startswith("File ")]
+    assert len(files) == 2 and all(str(path) in each for each in files), report
+    assert trace[-1] == "KeyboardInterrupt"

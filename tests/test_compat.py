@@ -106,6 +106,8 @@ def test_an_imported_package_comes_back(real: Path) -> None:
 
 def test_a_name_can_be_kept(real: Path) -> None:
     assert compat.install(keep=("tvm_tirx",)) == ()
+    compat.uninstall()
+    assert compat.install(keep="tvm_tirx") == ()
     assert importlib.import_module("tvm_tirx").REAL
     del sys.modules["tvm_tirx"]
 
@@ -113,4 +115,6 @@ def test_a_name_can_be_kept(real: Path) -> None:
 def test_only_names_that_are_substituted_can_be_kept() -> None:
     with pytest.raises(LaunchError) as caught:
         compat.install(keep=("numpy",))
+    with pytest.raises(LaunchError, match="'torch' is not a name"):
+        compat.install(keep="torch")
     assert caught.value.code == "bad-option"

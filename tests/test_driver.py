@@ -56,6 +56,40 @@ def test_a_call_writes_into_its_outputs() -> None:
     assert np.array_equal(out, a * 2)
 
 
+def test_arguments_may_be_named() -> None:
+    a = np.arange(70, dtype=np.float32)
+    ex = tilewright.compile(scale)
+    for call in (
+        lambda out: ex(a, Out=out, factor=2),
+        lambda out: ex(factor=2, Out=out, A=a),
+        lambda out: ex(a, out, factor=2),
+    ):
+        out = np.zeros_like(a)
+        call(out)
+        assert np.array_equal(out, a * 2)
+
+
+@pytest.mark.parametrize(
+    ("positional", "named", "message"),
+    [
+        (1, {"Out": 0}, "without the argument 'factor'"),
+        (0, {"factor": 2}, "without the argument 'A'"),
+        (2, {"Out": 0, "factor": 2}, "'Out' is given twice"),
+        (2, {"factor": 2, "bias": 1}, "no parameter 'bias'"),
+        (3, {"factor": 2}, "'factor' is given twice"),
+    ],
+)
+def test_arguments_that_are_named_wrongly(
+    positional: int, named: dict[str, Any], message: str
+) -> None:
+    a = np.zeros(4, np.float32)
+    given = {name: a if value == 0 else value for name, value in named.items()}
+    with pytest.raises(LaunchError, match=message) as caught:
+        tilewright.compile(scale)(*[a, a, 2][:positional], **given)
+    assert caught.value.code == "argument-count"
+    assert caught.value.expected == "3: A, Out, factor"
+
+
 def test_one_executable_takes_any_size() -> None:
     ex = tilewright.compile(scale)
     for size in (1, 31, 32, 33, 1000):
@@ -114,7 +148,8 @@ def test_programs_are_compiled_as_functions_are() -> None:
         ({"schedule": "soon"}, "bad-option"),
         ({"schedule": "eager:1"}, "bad-option"),
         ({"schedule": "random:"}, "bad-option"),
-        ({"numerics": "exact"}, "bad-option"),
+        ({"numerics": "precise"}, "bad-option"),
+        ({"numerics": 2}, "bad-option"),
         ({"schedule": 7}, "bad-option"),
         ({"workers": 0}, "bad-option"),
         ({"workers": "2"}, "bad-option"),

@@ -93,6 +93,7 @@ class FakeDriver:
     launches: list[Launched] = field(default_factory=list[Launched])
     allowed: list[tuple[int, str, int]] = field(default_factory=list[Any])
     loaded: list[bytes] = field(default_factory=list[bytes])
+    found: list[bytes] = field(default_factory=list[bytes])
     pushed: int = 0
     count: int = 3
     memory: dict[int, Any] = field(default_factory=dict[int, Any])
@@ -143,6 +144,7 @@ class FakeDriver:
         return 0, 5
 
     def cuModuleGetFunction(self, module: int, name: bytes) -> tuple[int, int]:
+        self.found.append(name)
         return 0, 0x400
 
     def cuFuncSetAttribute(self, function: int, attribute: str, value: int) -> tuple[int]:
@@ -317,6 +319,17 @@ def test_a_launch_passes_addresses_numbers_and_extents(fake: FakeDriver, torch: 
     first, second, factor, extent = launched.pointers
     assert (first, second) == (a.data_ptr(), out.data_ptr())
     assert value(factor) == 2.5 and extent & 0xFFFFFFFF == 70
+
+
+@T.function
+def größe(Out: T.Tensor((32,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    Out[T.cuda.lane_id()] = 1
+
+
+def test_a_kernel_is_found_by_its_symbol(fake: FakeDriver, torch: FakeTorch) -> None:
+    launcher(fake, größe).launch((vector(32, np.int32),))
+    assert fake.found == [b"gr_e_kernel"]
 
 
 def test_later_calls_reuse_the_buffers(fake: FakeDriver, torch: FakeTorch) -> None:

@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+# The modules, and the data that the simulator reads.
 MODULES = {
-    str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py") if path.is_file()
+    str(path.relative_to(ROOT / "src"))
+    for pattern in ("*.py", "*.npz")
+    for path in (ROOT / "src").rglob(pattern)
+    if path.is_file()
 }
 
 

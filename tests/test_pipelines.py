@@ -16,7 +16,11 @@ import tilewright
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SMALL = (128, 128, 512)  # M, N, K: the ring of three stages goes round twice and more
-TARGETS = {"blackwell_pipeline": "sm_100a", "hopper_pipeline": "sm_90a"}
+TARGETS = {
+    "blackwell_pipeline": "sm_100a",
+    "hopper_pipeline": "sm_90a",
+    "ampere_pipeline": "sm_80",
+}
 
 
 def load(name: str, source: str | None = None) -> ModuleType:
@@ -70,6 +74,8 @@ WAITS = {
     ("hopper_pipeline", "empty"): "mbarrier_wait(empty.ptr_to([stage]), (step // STAGES + 1)",
     ("hopper_pipeline", "bytes"): "T.ptx.mbarrier.arrive.expect_tx",
     ("hopper_pipeline", "set-up"): SYNC,
+    ("ampere_pipeline", "copies"): 'T.ptx["cp.async.wait_group"](STAGES - 2)',
+    ("ampere_pipeline", "threads"): SYNC,
 }
 
 

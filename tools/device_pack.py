@@ -15,6 +15,7 @@ import numpy as np
 import tilewright
 from tilewright.base.errors import TargetError
 from tilewright.base.targets import target as target_named
+from tilewright.codegen import kernel_symbols
 from tilewright.ir.statements import Kernel
 from tilewright.ir.types import PointerType
 from tilewright.isa.tensor_map import FORMATS, TensorMap
@@ -58,7 +59,7 @@ def pack(folder: Path, target: str, names: Iterable[str]) -> list[dict[str, Any]
 
 
 def _entry(folder: Path, target: str, case: Case) -> dict[str, Any]:
-    ex = tilewright.compile(case.program, target=target, backend="sim")
+    ex = tilewright.compile(case.program, target=target, backend="sim", numerics="exact")
     arguments = tuple(_aligned(each) for each in case.arguments)
     arrays = [each for each in arguments if isinstance(each, np.ndarray)]
     given = [_raw(each).copy() for each in arrays]
@@ -85,6 +86,8 @@ def _launches(ex: Any, arguments: tuple[Any, ...], arrays: list[Any]) -> list[di
     places = {each.ctypes.data: i for i, each in enumerate(arrays)}
     found: list[dict[str, Any]] = []
 
+    symbols = kernel_symbols(ex.ir)
+
     def record(kernel: Kernel, values: Values) -> None:
         shape = launch_shape(kernel, values, ex.target)
         params: list[Any] = []
@@ -99,7 +102,7 @@ def _launches(ex: Any, arguments: tuple[Any, ...], arrays: list[Any]) -> list[di
         made = attributes(dict(kernel.launch.options), None, values, None)
         found.append(
             {
-                "kernel": kernel.name,
+                "kernel": symbols[kernel.name],
                 "grid": shape.grid,
                 "block": shape.block,
                 "shared": kernel.shared_bytes + shape.dynamic_shared_bytes,

@@ -24,6 +24,9 @@ from tilewright.base.errors import (
 )
 from tilewright.driver import Executable, compile
 from tilewright.isa.tensor_map import TensorMap
+from tilewright.view.notebook import show_layouts
+
+show_layouts()
 
 __version__ = "0.1.0"
 

@@ -10,35 +10,46 @@ of the command line as `Defaults`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache as cached
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from tilewright import codegen, sim
 from tilewright.base.errors import LaunchError, TargetError
+from tilewright.base.store import NOWHERE, Store
 from tilewright.base.targets import Target, requested_arch
 from tilewright.base.targets import target as target_named
 from tilewright.codegen.read_only import read_only_pointers
+from tilewright.frontend.device_functions import DeviceFunction
+from tilewright.frontend.functions import JitTemplate
 from tilewright.ir.expressions import Constant
-from tilewright.ir.statements import Kernel, Program
+from tilewright.ir.statements import PARTS, Kernel, Program
 from tilewright.ir.types import PointerType
 from tilewright.passes import pipeline
 from tilewright.passes.analysis.tensor_maps import tensor_map_bases, written_tensor_maps
 from tilewright.passes.check_target import choose_target, has_instructions
+from tilewright.passes.show_state import Dump, has_breakpoint
 from tilewright.runtime import nvrtc
-from tilewright.runtime.arguments import bind
+from tilewright.runtime.arguments import bind, flattened
+from tilewright.runtime.cache import Cache, default_folder, opened
 from tilewright.runtime.cuda_driver import Gpu, find_gpu, require_gpu
 from tilewright.runtime.gpu import Launcher
 from tilewright.runtime.host import HostRun
+from tilewright.runtime.nvdisasm import disassemble
 from tilewright.runtime.once import Once
 from tilewright.runtime.simulator import Simulator
 from tilewright.runtime.staging import stage
 
 BACKENDS = ("auto", "gpu", "sim")
 SCHEDULES = ("late", "eager", "random")
+NUMERICS = ("fast", "exact")
+_CACHE = "TILEWRIGHT_CACHE"  # the environment variable
 TargetLike = str | Target | Mapping[str, Any] | None
 
 
@@ -56,15 +67,19 @@ class HasProgram(Protocol):
 class Defaults:
     """What holds for every `compile` of a session, such as a script under `tilewright run`.
 
-    `target`, `backend` and `schedule` override what the program asks for, `cpu` is LLVM's name
-    of the processor to make code for; `on_compile` is called with every new executable.
-    Raises `TilewrightError` for a value that is none.
+    `target`, `backend`, `schedule`, `numerics` and `cache` override what the program asks for,
+    `cpu` is LLVM's name of the processor to make code for, `dumps` are states to show;
+    `on_compile` is called with every new executable. Raises `TilewrightError` for a value that is
+    none.
     """
 
     target: str | None = None
     backend: str | None = None
     schedule: str | None = None
+    numerics: str | None = None
     cpu: str | None = None
+    cache: str | None = None
+    dumps: tuple[Dump, ...] = ()
     on_compile: Callable[[Executable], None] | None = None
 
     def __post_init__(self) -> None:
@@ -74,6 +89,8 @@ class Defaults:
             _backend(self.backend)
         if self.schedule is not None:
             _schedule(self.schedule)
+        if self.numerics is not None:
+            _numerics(self.numerics)
 
 
 _session = Defaults()
@@ -117,6 +134,7 @@ class Executable:
         target: Target,
         gpu: Gpu | None,
         simulator: Simulator,
+        store: Store,
     ) -> None:
         self.program = program
         self.ir = lowered
@@ -126,7 +144,7 @@ class Executable:
         self._simulator = simulator
         self._said_that_copies_are_made = False
         self._source = Once(lambda: codegen.generate(lowered, target).text)
-        self._built = Once(lambda: nvrtc.build(self.source, target, self.name))
+        self._built = Once(lambda: nvrtc.build(self.source, target, self.name, store))
         # Called for every launch: what it costs is what a launch costs.
         self._call = self._simulate
         if gpu is not None:
@@ -162,22 +180,60 @@ class Executable:
         """Compile to PTX, by NVRTC; raises as `cubin` does."""
         return self._built().ptx
 
+    def sass(self) -> str:
+        """Show the instructions of the cubin, by nvdisasm; raises as `cubin` does."""
+        return disassemble(self.cubin())
+
     @property
     def resources(self) -> dict[str, Resources]:
         """Tell what each kernel takes, by its name; registers once `cubin()` has been called."""
         usage = self._built().usage if self._built.done else {}
-        return {kernel.name: _resources(kernel, usage) for kernel in self.ir.kernels}
+        symbols = codegen.kernel_symbols(self.ir)
+        return {
+            kernel.name: _resources(kernel, usage.get(symbols[kernel.name]))
+            for kernel in self.ir.kernels
+        }
 
-    def __call__(self, *arguments: Any) -> None:
-        """Run the program; arrays that it writes are changed in place.
+    def has_breakpoint(self, line: int) -> bool:
+        """Tell whether a call shows the state at a line of the program."""
+        return has_breakpoint(self.ir, line)
+
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        """Run the program, with arguments by position or name; arrays that it writes are changed.
 
         On a GPU it returns as soon as the launches are queued, unless arrays of the CPU are
         copied there and back. Raises `LaunchError` for arguments or a launch that cannot be, and
         `SimulationError` for what goes wrong in a kernel.
         """
-        self._call(arguments)
+        self._call(self._in_order(arguments, named) if named else arguments)
+
+    def _in_order(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """Put arguments that are named after those that are not."""
+        names = [param.name for param in self.program.params]
+        rest = names[len(arguments) :]
+        if unknown := next((name for name in named if name not in rest), None):
+            given = unknown in names
+            raise LaunchError(
+                f"the argument {unknown!r} is given twice"
+                if given
+                else f"{self.name} has no parameter {unknown!r}",
+                code="argument-count",
+                location=self.program.location,
+                expected=f"{len(names)}: {', '.join(names)}",
+                found=f"{len(arguments)} by position, {', '.join(named)} by name",
+            )
+        if missing := [name for name in rest if name not in named]:
+            raise LaunchError(
+                f"{self.name} is called without the argument {missing[0]!r}",
+                code="argument-count",
+                location=self.program.location,
+                expected=f"{len(names)}: {', '.join(names)}",
+                found=f"{len(arguments)} by position, {', '.join(named)} by name",
+            )
+        return (*arguments, *(named[name] for name in rest))
 
     def _simulate(self, arguments: tuple[Any, ...]) -> None:
+        arguments = flattened(arguments)
         staged = stage(arguments)
         if staged is not None:
             self._say_that_copies_are_made("the GPU to the CPU")
@@ -217,6 +273,7 @@ def compile(
     workers: int | None = None,
     step_limit: int | None = None,
     memory_limit: int | None = None,
+    cache: str | None = None,
     **unknown: Any,
 ) -> Executable:
     """Compile a kernel for a target.
@@ -226,9 +283,12 @@ def compile(
     "gpu", "sim" or "auto": the GPU if there is one that runs what the target is compiled to, and
     neither `schedule` nor `numerics` is asked for, else the simulator. `schedule` says when
     asynchronous operations land in the simulator: "late" (the default), "eager", "random" or
-    "random:SEED". `numerics` is "fast". `workers` is the number of threads that simulate,
-    `step_limit` bounds the turns of loops that the warps of a CTA take together, `memory_limit`
-    the bytes that the simulated chip may take.
+    "random:SEED". `numerics` says how it rounds products of matrices and approximate functions:
+    "fast" (the default), or "exact" as on the target's chips. `workers` is the number of threads
+    that simulate, `step_limit` bounds the turns of loops that the warps of a CTA take together,
+    `memory_limit` the bytes that the simulated chip may take. `cache` is the folder in which
+    compiled code is kept between processes, or "off"; without it the environment variable
+    TILEWRIGHT_CACHE says the same, and without that it is the user's own cache folder.
 
     Raises `TilewrightError`s for everything that is wrong with the program or the options.
     """
@@ -237,16 +297,19 @@ def compile(
     program = _program_of(kernel)
     place = _backend(_session.backend or backend or "auto")
     schedule = _session.schedule or schedule
+    numerics = _session.numerics or numerics
     options = _options(schedule, numerics, workers, step_limit)
     if memory_limit is not None and not _is_count(memory_limit):
         _refuse("a number of bytes", memory_limit, ("1 or more",))
-    simulated = "schedule" if schedule else "numerics" if numerics else None
+    asked = (("schedule", schedule), ("numerics", numerics), ("dump", _session.dumps))
+    simulated = next((name for name, value in asked if value), None)
     arch = requested_arch(_session.target or target)
     gpu = _gpu(place, simulated, arch, program)
     chosen = _target(arch, gpu, program)
-    lowered = pipeline.lower(program, chosen, pipeline.Options())
-    simulator = Simulator(lowered, chosen, options, memory_limit)
-    executable = Executable(program, lowered, chosen, gpu, simulator)
+    lowered = pipeline.lower(program, chosen, pipeline.Options(dumps=_session.dumps))
+    store = compile_cache(cache) or NOWHERE
+    simulator = Simulator(lowered, chosen, options, memory_limit, store)
+    executable = Executable(program, lowered, chosen, gpu, simulator, store)
     if _session.on_compile is not None:
         _session.on_compile(executable)
     return executable
@@ -254,7 +317,26 @@ def compile(
 
 _OPTIONS = (
     *("target", "backend", "schedule", "numerics", "workers", "step_limit", "memory_limit"),
+    "cache",
 )
+
+
+def compile_cache(place: str | None = None) -> Cache | None:
+    """Open the cache of compiled code: in that folder, or where the session or the user wants it.
+
+    Gives `None` where there is to be none ("off"), and where the folder cannot be made or is not
+    safe to read code from.
+    """
+    place = _session.cache or place or os.environ.get(_CACHE)
+    if place == "off":
+        return None
+    folder = Path(place).expanduser() if place else default_folder(os.environ, sys.platform)
+    return None if folder is None else _opened(folder.absolute())
+
+
+@cached
+def _opened(folder: Path) -> Cache | None:
+    return opened(folder, lambda text: print(f"tilewright: {text}", file=sys.stderr, flush=True))
 
 
 def _program_of(kernel: object) -> Program:
@@ -267,7 +349,14 @@ def _program_of(kernel: object) -> Program:
         code="argument-kind",
         expected="a function decorated with @T.function, or a Program",
         found=f"{kernel!r} of type {type(kernel).__name__}",
+        hint=_ADVICE.get(type(kernel)),
     )
+
+
+_ADVICE: dict[type, str] = {
+    DeviceFunction: "a private function is a helper: compile the kernel that calls it",
+    JitTemplate: "fill in its constants: compile(template.specialize(…))",
+}
 
 
 def _target(arch: str | None, gpu: Gpu | None, program: Program) -> Target:
@@ -316,18 +405,40 @@ def _options(
     schedule: str | None, numerics: str | None, workers: int | None, step_limit: int | None
 ) -> sim.Options:
     name, seed = _schedule(schedule or "late")
-    if numerics not in (None, "fast"):
-        _refuse("a kind of numerics", numerics, ("fast",))
+    numerics = _numerics(numerics or "fast")
     for what, count in (("a number of workers", workers), ("a step limit", step_limit)):
         if count is not None and not _is_count(count):
             _refuse(what, count, ("1 or more",))
     return sim.Options(
-        schedule=name, seed=seed, workers=workers, step_limit=step_limit, cpu=_session.cpu
+        schedule=name,
+        seed=seed,
+        numerics=numerics,
+        workers=workers,
+        step_limit=step_limit,
+        cpu=_session.cpu,
     )
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and value >= 1
+
+
+def dump(text: str) -> Dump:
+    """Read a wish to see the state before a line, such as `shared,regs@12`.
+
+    Raises `LaunchError` (`bad-option`) if it is none.
+    """
+    names, _, line = text.partition("@")
+    parts = tuple(names.split(","))
+    if not set(parts) <= set(PARTS) or not line.isdecimal():
+        _refuse("a state to show", text, (f"{','.join(PARTS)}@LINE", *(f"{p}@LINE" for p in PARTS)))
+    return Dump(parts, int(line))
+
+
+def _numerics(name: str) -> str:
+    if name not in NUMERICS:
+        _refuse("a kind of numerics", name, NUMERICS)
+    return name
 
 
 def _schedule(text: object) -> tuple[str, int]:
@@ -355,8 +466,8 @@ def _written(program: Program) -> frozenset[str]:
     return frozenset(found)
 
 
-def _resources(kernel: Kernel, usage: Mapping[str, nvrtc.KernelUsage]) -> Resources:
-    return Resources(_threads(kernel), _shared_bytes(kernel), usage.get(kernel.name))
+def _resources(kernel: Kernel, usage: nvrtc.KernelUsage | None) -> Resources:
+    return Resources(_threads(kernel), _shared_bytes(kernel), usage)
 
 
 def _threads(kernel: Kernel) -> int | None:

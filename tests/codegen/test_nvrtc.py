@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 from lowered import require_nvrtc
 
+from tilewright import driver
 from tilewright.base.errors import CompilerBug, TargetError
 from tilewright.base.targets import target
+from tilewright.codegen import kernel_symbols
+from tilewright.driver import Executable
+from tilewright.frontend import parse_function
 from tilewright.runtime import nvrtc
 from tilewright.runtime.nvrtc import (
     KernelUsage,
@@ -115,3 +119,29 @@ def test_warnings_leave_the_account_of_resources_out() -> None:
 
 def test_excerpt() -> None:
     assert excerpt("a\nb\nc", 3) == "     1 | a\n     2 | b\n>    3 | c"
+
+
+NAMES = ["ядро", "größe", "π2", "k__x", "__init", "int_", "double", "printf", "_"]
+
+
+def named(*names: str) -> Executable:
+    """Compile a program of kernels that have these names."""
+    text = "from tilewright import simt as T\n@T.function\n"
+    text += 'def ядро(Ö: T.Tensor((32,), "int32")):\n'
+    for number, name in enumerate(names):
+        text += "    with T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32)):\n"
+        text += f'        T.func_attr({{"name": "{name}"}})\n'
+        text += f"        ß = T.cuda.lane_id() + {number}\n"
+        text += "        Ö[ß - ß] = 1\n"
+    return driver.compile(parse_function(text), target="sm_90a", backend="sim")
+
+
+@pytest.mark.parametrize("names", [*[(each,) for each in NAMES], ("яя", "юю", "__", "kernel")])
+def test_kernels_may_have_any_names(names: tuple[str, ...]) -> None:
+    made = named(*names)
+    symbols = kernel_symbols(made.ir)
+    assert list(symbols) == list(names) and len(set(symbols.values())) == len(names)
+    cubin = made.cubin()
+    for name, symbol in symbols.items():
+        assert b"\0" + symbol.encode("ascii") + b"\0" in cubin
+        assert made.resources[name].compiled is not None

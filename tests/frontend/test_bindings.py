@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from reading import printed, refused
+import pytest
+from reading import printed, read, refused
+
+from tilewright.base.errors import FrontendError
 
 
 def test_a_plain_binding_is_bound_anew_under_another_name() -> None:
@@ -25,11 +28,11 @@ def test_let_binds_whatever_the_value() -> None:
 
 
 def test_a_cell_is_assigned_to_with_its_type() -> None:
-    body = "x: T.int32 = n\nx += 1\nx = A[0, 0]\ny: T.float32\ny = x"
+    body = "x: T.int32 = n\nx += 1\nx = T.int64(n)\ny: T.float32\ny = x"
     assert printed(body) == [
         "x: T.int32 = n",
         "x = x + 1",
-        'x = T.cast(A[0, 0], "int32")',
+        'x = T.cast(T.cast(n, "int64"), "int32")',
         "y: T.float32",
         'y = T.cast(x, "float32")',
     ]
@@ -147,3 +150,154 @@ def test_the_wrong_number_of_values_is_refused() -> None:
 def test_a_declaration_needs_a_type_of_the_dialect() -> None:
     refused('x: «"nonsense"»', "unbound-name")
     refused("x: «3»", "bad-annotation")
+
+
+# How a program puts a value into a place of an integer type.
+INTEGER_PLACES = {
+    "declared": "«x»: T.int32 = {}",
+    "assigned": "x: T.int32 = 0\n«x» = {}",
+    "called": "x = «T.local_scalar('int32', {})»",
+    "shared": "x = T.shared_scalar('int32')\n«x» = {}",
+    "let": "«x»: T.let[T.int32] = {}",
+    "element": "v: T.int32[4]\n«v[0]» = {}",
+    "parameter": "«B[n]» = {}",
+    "pointer": "p = B.ptr_to([0])\n«p[1]» = {}",
+    "attribute": "o = type('O', (), {{}})()\no.x = T.local_scalar('int32')\n«o.x» = {}",
+    "in a list": "l = [T.local_scalar('int32')]\n«l[0]» = {}",
+    "in memory": "«T.cuda.atomic_add(B.ptr_to([0]), {})»",
+}
+
+
+@pytest.mark.parametrize("value", ["0.5", "2.0", "A[0, 0]", "T.float32(1)", "n / 2", "T.exp(n)"])
+@pytest.mark.parametrize("place", INTEGER_PLACES)
+def test_a_float_does_not_become_an_integer_unasked(place: str, value: str) -> None:
+    error = refused(INTEGER_PLACES[place].format(value), "type-mismatch")
+    assert 'T.cast(…, "int32")' in (error.hint or "")
+    assert error.expected == "int32"
+
+
+@pytest.mark.parametrize("value", ["2**31", "2**32 - 1", "-2**31 - 1", "2**70"])
+@pytest.mark.parametrize("place", INTEGER_PLACES)
+def test_an_integer_place_holds_every_literal_that_is_put_there(place: str, value: str) -> None:
+    error = refused(INTEGER_PLACES[place].format(value), "type-mismatch")
+    assert error.expected == "-2147483648 … 2147483647"
+
+
+@pytest.mark.parametrize("text", ["«x += 0.5»", "«x /= 2»", "«x -= A[0, 0]»"])
+def test_what_is_added_to_an_integer_is_one(text: str) -> None:
+    refused("x: T.int32 = n\n" + text, "type-mismatch")
+
+
+def test_a_program_may_ask_for_what_is_not_done_unasked() -> None:
+    body = "x: T.int32 = T.cast(A[0, 0], 'int32')\nx = T.int32(0xFFFFFFFF)\nx = T.uint32(7)"
+    assert printed(body) == [
+        'x: T.int32 = T.cast(A[0, 0], "int32")',
+        "x = -1",
+        "x = 7",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "uint32", "uint64"])
+def test_bounds_of_other_integers(kind: str) -> None:
+    bits = int(kind.removeprefix("uint").removeprefix("int"))
+    low, high = (0, 2**bits) if kind[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    printed(f"x: T.{kind} = {low}\nx = {high - 1}")
+    refused(f"«x»: T.{kind} = {high}", "type-mismatch")
+    refused(f"«x»: T.{kind} = {low - 1}", "type-mismatch")
+
+
+# The largest literal of a type, and the smallest that rounds to something beyond it.
+LARGEST = {
+    "float16": ("65519.0", "65520.0"),
+    "bfloat16": ("3.39e38", "3.4e38"),
+    "float32": ("3.4028235e38", "1e300"),
+    "float8_e4m3fn": ("464.0", "470.0"),
+    "float8_e5m2": ("61439.0", "61440.0"),
+    "float4_e2m1fn": ("6.9", "7.5"),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize("kind", LARGEST)
+def test_a_float_holds_every_literal_that_is_put_there(kind: str, sign: str) -> None:
+    fits, overflows = LARGEST[kind]
+    read(f"x: T.{kind} = {sign}{fits}")
+    for text in ("«x»: T.{} = {}", "x: T.{} = 0\n«x» = {}", "v: T.{}[2]\n«v[0]» = {}"):
+        refused(text.format(kind, sign + overflows), "type-mismatch")
+        if float(overflows) > 100:
+            refused(text.format(kind, f"int({sign}{overflows})"), "type-mismatch")
+    read(f"x: T.{kind} = T.{kind}({sign}{overflows})")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_literal_beside_an_operand_is_one_of_its_type() -> None:
+    params = "A: T.Tensor((4,), 'float16'), O: T.Tensor((4,), 'float32')"
+    for text in ("O[0] = «A[0] * 70000.0»", "O[0] = «T.max(O[1], 1e39)»", "O[0] = «T.exp(1e39)»"):
+        before, rest = text.split("«")
+        with pytest.raises(FrontendError) as caught:
+            read(before + rest.replace("»", ""), params)
+        assert caught.value.code == "type-mismatch"
+    read("x: T.float32 = float('inf')\nx = float('nan')\nx = T.infinity('float32')", params)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("A[0, 0]", "float32"),
+        ("n + 1", "int32"),
+        ("T.int64(n)", "int64"),
+        ("n > 1", "bool"),
+        ("T.cast(n, 'float16')", "float16"),
+        ("1", "int32"),
+        ("1.5", "float32"),
+        ("True", "bool"),
+    ],
+)
+def test_the_advice_names_the_type_of_the_value(value: str, kind: str) -> None:
+    for text in (
+        f"if n > 1:\n    x = {value}\nB[0] = T.int32(«x»)",
+        f"for i in range(4):\n    x = {value}\nB[0] = T.int32(«x»)",
+        f"x = {value}\nfor i in range(4):\n    B[i] = T.int32(«x»)\n    x = {value}",
+    ):
+        assert f"`x: T.{kind} = …`" in (refused(text, "unbound-name").hint or "")
+
+
+def test_the_advice_for_what_no_cell_holds() -> None:
+    error = refused("if n > 1:\n    t = A.sub[0]\nA[0, 0] = «t»[0]", "unbound-name")
+    assert "before the branch" in (error.hint or "")
+
+
+def test_a_pointer_is_held_in_a_cell() -> None:
+    body = """
+    p: T.Ptr("int32") = B.ptr_to([n])
+    if n > 3:
+        p = p + 1
+    q: T.Ptr("int32", align=4)
+    q = B.ptr_to([0], align=16)
+    p[0] = q[1]
+    """
+    assert printed(body) == [
+        'p: T.Ptr("int32", space="global", align=4) = B.ptr_to([n])',
+        "if n > 3:",
+        '    p = T.offset(p, 4, "int32", 4)',
+        'q: T.Ptr("int32", space="global", align=4)',
+        'q = T.offset(B.ptr_to([0], align=16), 0, "int32", 4)',
+        'T.write(p, T.read(T.offset(q, 4, "int32", 4)))',
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '«p»: T.Ptr("float32") = B.ptr_to([0])',
+        '«p»: T.Ptr("int32", space="shared") = B.ptr_to([0])',
+        '«p»: T.Ptr("int32", align=16) = B.ptr_to([0])',
+        '«p»: T.Ptr("int32") = n',
+        'p: T.Ptr("int32")\n«p» = A.ptr_to([0, 0])',
+        'p: T.Ptr("int32")\n«p» = 3',
+        "x: T.int32 = 0\n«x» = B.ptr_to([0])",
+    ],
+)
+def test_a_cell_holds_a_pointer_of_its_type(text: str) -> None:
+    refused(text, "type-mismatch")

@@ -6,11 +6,13 @@ import linecache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from reading import HEAD, body_of, printed, read, read_text, refused
 
+import tilewright
 from tilewright import simt as T
-from tilewright.base.errors import FrontendError
+from tilewright.base.errors import FrontendError, LaunchError
 from tilewright.base.spaces import Space
 from tilewright.frontend import KernelFunction, parse, parse_function
 from tilewright.ir.expressions import SpecialRegister
@@ -59,7 +61,7 @@ def test_parameters_of_every_kind() -> None:
     from tilewright import simt as T
     q = T.Var("q", "int32")
     @T.function
-    def k(n: T.int32, A: T.Tensor((n, q * 2), "bf16", align=128, layout=None),
+    def k(n: T.int32, A: T.Tensor((n, q * 2, q), "bf16", align=128, layout=None),
           B: T.Tensor((4, 4), T.float32, layout="default"), p: T.Ptr(T.float16), h: T.handle,
           s: T.Ptr("float32", space="shared", align=16), x: "T.float64"):
         T.device_entry(launch=T.cuda.LaunchConfig(grid=n, block=32))
@@ -279,6 +281,59 @@ def test_functions_that_are_no_kernels(text: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "params",
+    [
+        "«A: T.Tensor((m * m,), 'float32')»",
+        "«A: T.Tensor((m * 2,), 'float32')», B: T.Tensor((m // 2,), 'float32')",
+        "A: T.Tensor((q,), 'float32'), «B: T.Tensor((4, q + m), 'float32')»",
+        "n: T.int32, «A: T.Tensor((n + m, 4), 'float32')»",
+    ],
+)
+def test_symbols_that_no_argument_tells(params: str) -> None:
+    text = f"""
+    m, q = T.dynamic("m"), T.dynamic("q")
+    @T.function
+    def k({params}):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    """
+    refused(text, "bad-annotation", whole=True)
+
+
+HOST_ONLY = [
+    ("«B[1]» = 3.0", "unsupported-statement"),
+    ("if n > 2:\n        «B[1]» = 3.0", "unsupported-statement"),
+    ("for j in range(n):\n        «T.cuda.cta_sync()»", "unsupported-statement"),
+    ("x = «B[0]»", "unsupported-expression"),
+    ("x = 1.0 + «B[n]»", "unsupported-expression"),
+    ("if «B[0]» > 1.0:\n        n = 2", "unsupported-expression"),
+    ("x = «T.sqrt(B_)» * 2.0", "unsupported-expression"),
+    ("x = «T.cuda.thread_idx('x')» + 1", "unsupported-expression"),
+    ("s = «T.alloc_shared((4,), 'float32')»", "unsupported-statement"),
+]
+
+
+@pytest.mark.parametrize(("statement", "code"), HOST_ONLY)
+def test_what_only_a_kernel_does_is_refused_on_the_host(statement: str, code: str) -> None:
+    text = f"""
+@T.function
+def k(B: T.Tensor((8,), "float32"), B_: T.float32, n: T.int32):
+    {statement}
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    B[0] = 1.0
+"""
+    refused(text, code, whole=True)
+
+
+def test_a_launch_does_not_read_memory() -> None:
+    text = """
+    @T.function
+    def k(A: T.Tensor((8,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=«A[0]», block=32))
+    """
+    refused(text, "unsupported-expression", whole=True)
+
+
+@pytest.mark.parametrize(
     ("launch", "code"),
     [
         ("grid=1, block=«(64, 32)»", "launch-shape"),
@@ -287,6 +342,27 @@ def test_functions_that_are_no_kernels(text: str, code: str) -> None:
         ("grid=«(1, 1, 1, 1)», block=32", "launch-shape"),
         ("grid=3, block=32, cluster=«2»", "launch-shape"),
         ("grid=1, block=32, preferred_shared_memory_carveout=«101»", "launch-shape"),
+        ("grid=1, block=32, preferred_shared_memory_carveout=«-1»", "launch-shape"),
+        ("grid=1, block=32, preferred_shared_memory_carveout=«'all'»", "launch-shape"),
+        ("grid=1, block=32, priority=«'high'»", "launch-shape"),
+        ("grid=1, block=32, priority=«0.5»", "launch-shape"),
+        ("grid=1, block=32, priority=«True»", "launch-shape"),
+        ("grid=1, block=32, cooperative=«'yes'»", "launch-shape"),
+        ("grid=1, block=32, cooperative=«2»", "launch-shape"),
+        ("grid=1, block=32, programmatic_stream_serialization=«3»", "launch-shape"),
+        ("grid=1, block=32, nvlink_util_centric_scheduling=«'no'»", "launch-shape"),
+        ("grid=1, block=32, cluster_scheduling_policy=«'fast'»", "launch-shape"),
+        ("grid=1, block=32, cluster_scheduling_policy=«['spread']»", "launch-shape"),
+        ("grid=1, block=32, mem_sync_domain=«'near'»", "launch-shape"),
+        ("grid=1, block=32, mem_sync_domain_map=«3»", "launch-shape"),
+        ("grid=1, block=32, preferred_cluster=«0»", "launch-shape"),
+        ("grid=1, block=32, preferred_cluster=«(1, 1, 1, 1)»", "launch-shape"),
+        ("grid=1, block=32, shared_memory_mode=«'big'»", "launch-shape"),
+        ("grid=1, block=32), kernel_attrs=(«3»", "bad-call"),
+        ("grid=1, block=32), backend_config=(«{}»", "bad-call"),
+        ("grid=1, block=32, dynamic_smem_bytes=«-64»", "launch-shape"),
+        ("grid=1, block=32, dynamic_smem_bytes=«1 << 40»", "bad-index"),
+        ("grid=1, block=32, dynamic_smem_bytes=«1.5»", "bad-index"),
     ],
 )
 def test_launches_that_cannot_be(launch: str, code: str) -> None:
@@ -296,6 +372,97 @@ def test_launches_that_cannot_be(launch: str, code: str) -> None:
         T.device_entry(launch=T.cuda.LaunchConfig({launch}))
     """
     refused(text, code, whole=True)
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        *("min_blocks_per_sm=«0»", "min_blocks_per_sm=«True»", "max_blocks_per_cluster=«'a'»"),
+        *("max_blocks_per_cluster=«17»", "max_registers_per_thread=«256»"),
+        *("required_block_size=«(1, 0)»", "required_block_size=«'all'»"),
+    ],
+)
+def test_attributes_that_no_kernel_has(attribute: str) -> None:
+    text = f"""
+    @T.function
+    def k(n: T.int32):
+        T.device_entry(
+            launch=T.cuda.LaunchConfig(grid=1, block=32),
+            kernel_attrs=T.cuda.KernelAttributes({attribute}))
+    """
+    refused(text, "launch-shape", whole=True)
+
+
+@pytest.mark.parametrize(
+    ("launch", "attributes"),
+    [
+        ("grid=1, block=32", "required_block_size=(64, 1, 1)"),
+        ("grid=1, block=32", "required_block_size=64"),
+        ("grid=1, block=(32, 2)", "required_block_size=32"),
+        ("grid=4, block=32, cluster=4", "max_blocks_per_cluster=2"),
+    ],
+)
+def test_a_launch_that_is_not_what_the_kernel_requires(launch: str, attributes: str) -> None:
+    text = f"""
+    @T.function
+    def k(n: T.int32):
+        «T.device_entry(
+            launch=T.cuda.LaunchConfig({launch}),
+            kernel_attrs=T.cuda.KernelAttributes({attributes}))»
+    """
+    refused(text, "launch-shape", whole=True)
+
+
+def test_a_block_that_is_known_at_the_launch_is_the_required_one() -> None:
+    made = read_text("""
+    @T.function
+    def k(A: T.Tensor((64,), "int32"), n: T.int32):
+        T.device_entry(
+            launch=T.cuda.LaunchConfig(grid=1, block=n),
+            kernel_attrs=T.cuda.KernelAttributes(required_block_size=32))
+        A[T.cuda.thread_idx("x")] = 1
+    """)
+    executable = tilewright.compile(made, backend="sim")
+    a = np.zeros(64, np.int32)
+    executable(a, 32)
+    assert a.sum() == 32
+    with pytest.raises(LaunchError) as caught:
+        executable(a, 64)
+    assert caught.value.code == "launch-shape"
+    assert (caught.value.expected, caught.value.found) == ("(32, 1, 1)", "(64, 1, 1)")
+
+
+def test_a_template_is_not_called() -> None:
+    @T.jit
+    def template(A: T.Tensor((4,), "int32"), *, N: T.constexpr):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=N))
+
+    with pytest.raises(FrontendError) as caught:
+        template(1)
+    assert caught.value.code == "bad-call"
+    assert caught.value.location is not None
+    assert "template(1)" in caught.value.location.source_line()
+    assert ".specialize(" in (caught.value.hint or "")
+    with pytest.raises(LaunchError) as refusal:
+        tilewright.compile(template)
+    assert ".specialize(" in (refusal.value.hint or "")
+
+
+def test_constants_of_a_template_may_be_containers() -> None:
+    @T.jit
+    def template(A: T.Tensor((4,), "int32"), *, N: T.constexpr, parts: T.constexpr):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=N))
+        for index, value in enumerate(parts):
+            A[index] = value
+
+    one = template.specialize(N=3, parts=[1])
+    assert one is template.specialize(N=3, parts=[1])
+    assert one is not template.specialize(N=3, parts=[2])
+    assert one is not template.specialize(N=3, parts=(1,))
+    assert one is not template.specialize(N=3, parts={1: 2})
+    with pytest.raises(FrontendError) as caught:
+        template.specialize(N=3, parts=[bytearray(b"a")])
+    assert caught.value.code == "bad-call"
 
 
 def test_calls_with_wrong_arguments() -> None:

@@ -7,6 +7,8 @@ from reading import body_of, printed, read, refused
 
 from tilewright.ir.expressions import Constant, Load, Var
 from tilewright.ir.statements import Apply, Instruct
+from tilewright.isa.declaration import families
+from tilewright.isa.mnemonics import WORDS
 
 BUFFERS = """
 s = T.alloc_shared((8,), "float32")
@@ -150,3 +152,104 @@ def test_a_tile_operation() -> None:
 )
 def test_tile_operations_that_do_not_fit(call: str, code: str) -> None:
     refused(BUFFERS + call, code)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("T.ptx.«wgmma».fence.sync.aligned()", "T.ptx.«trap»()", "T.ptx.«match_any_sync»"),
+        *("T.ptx.«prefetchu»", "T.ptx.«griddepcontrol».wait()", "T.ptx.«mapa»", "T.ptx.«bfe».u32"),
+        *("«T.ptx['wgmma.fence.sync.aligned']»()", "«T.ptx['match.any.sync.b32']»"),
+    ],
+)
+def test_an_instruction_of_ptx_that_is_not_here_is_not_called_unknown(text: str) -> None:
+    error = refused(text, "not-supported")
+    assert "not supported yet" in error.message
+
+
+@pytest.mark.parametrize("word", sorted(set(families()) - {"bar.warp.sync"}))
+def test_every_instruction_is_one_of_ptx(word: str) -> None:
+    assert word.split(".")[0] in WORDS
+
+
+@pytest.mark.parametrize(
+    ("text", "close"),
+    [
+        ("T.ptx.«ldmatrx»", "ldmatrix"),
+        ("«T.ptx['ldmatrx.sync']»", "ldmatrix"),
+        ("T.ptx.«mbarier».init", "mbarrier"),
+        ("T.ptx.«wgmm».fence", "wgmma"),
+    ],
+)
+def test_a_misspelt_instruction_gets_a_suggestion(text: str, close: str) -> None:
+    assert refused(text, "unknown-name").hint == f"did you mean {close}?"
+
+
+def test_a_misspelt_modifier_gets_a_suggestion() -> None:
+    error = refused("T.ptx.ldmatrix.sync.«alligned»", "unknown-modifier")
+    assert error.hint == "did you mean .aligned?"
+
+
+@pytest.mark.parametrize("text", ["3", "None", "T.ptx", "('bar.sync',)"])
+def test_an_instruction_is_text(text: str) -> None:
+    refused(f"«T.ptx[{text}]»", "bad-call")
+
+
+@pytest.mark.parametrize("group", ["[r[0], r[1]]", "(r[0], r[1])"])
+def test_a_list_is_no_group_of_registers(group: str) -> None:
+    body = "r: T.uint32[2]\ns = T.alloc_shared((64,), 'float16')\n"
+    error = refused(
+        f"{body}«T.ptx.ldmatrix.sync.aligned.m8n8.x2.shared.b16({group}, s.ptr_to([0]))»",
+        "operand-count",
+    )
+    assert "*registers" in (error.hint or "")
+    error = refused(
+        f"{body}T.ptx.ldmatrix.sync.aligned.m8n8.x1.shared.b16(«[r[0]]», s.ptr_to([0]))",
+        "operand-type",
+    )
+    assert "*registers" in (error.hint or "")
+    printed(f"{body}T.ptx.ldmatrix.sync.aligned.m8n8.x2.shared.b16(*{group}, s.ptr_to([0]))")
+
+
+MBARRIER = "b = T.alloc_shared((1,), 'uint64')\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "T.ptx.bar.sync(«16»)",
+        "T.ptx.bar.sync(«17», 32)",
+        "T.ptx.bar.sync(1, «33»)",
+        "T.ptx.bar.sync(1, «0»)",
+        "T.ptx.bar.sync(1, «2048»)",
+        "T.ptx.barrier.sync.aligned(1, «T.uint32(16)»)",
+        "T.ptx.bar.arrive(1, «31»)",
+        "«T.cuda.warpgroup_sync(16)»",
+        MBARRIER + "T.ptx.mbarrier.init.shared.b64(b.ptr_to([0]), «0»)",
+        MBARRIER + "T.ptx.mbarrier.init.shared.b64(b.ptr_to([0]), «1 << 20»)",
+        MBARRIER + "T.ptx.mbarrier.expect_tx.relaxed.cta.shared__cta.b64(b.ptr_to([0]), «1 << 20»)",
+        MBARRIER + "«T.cuda.mbarrier_wait(b.ptr_to([0]), 2)»",
+        "a = T.alloc_shared((1,), 'uint32')\n"
+        "T.ptx.tcgen05.alloc.cta_group__1.sync.aligned.shared__cta.b32(a.ptr_to([0]), «33»)",
+    ],
+)
+def test_a_constant_that_an_instruction_cannot_take_is_refused_at_once(text: str) -> None:
+    refused(text, "operand-type")
+
+
+def test_what_is_not_known_is_left_to_the_run() -> None:
+    printed("T.ptx.bar.sync(T.uint32(n), T.uint32(n * 32))\nT.ptx.bar.sync(15, 1024)")
+
+
+def test_what_is_spelled_has_no_items() -> None:
+    error = refused("«T.ptx.mbarrier['init.shared.b64']»(B.data, 1)", "bad-call")
+    assert error.hint == "T.ptx['mbarrier.init.shared.b64'](…)"
+    refused("x = «T.ptx.mbarrier.init[0]»", "bad-call")
+
+
+def test_a_tensor_map_has_no_elements() -> None:
+    head = "@T.function\ndef k(amap: T.Ptr(T.TensorMap)):\n    "
+    text = (
+        f"{head}T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))\n    x = «amap[0]»\n"
+    )
+    refused(text, "bad-index", whole=True)

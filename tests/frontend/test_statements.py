@@ -143,11 +143,12 @@ def test_a_choice_is_a_selection_or_is_made_now() -> None:
 
 def test_stores_convert_to_the_element_type() -> None:
     assert printed(
-        "A[n, 0] = n\nB[0] = 2.0 * n",
-        "A: T.Tensor((4, 4), 'float16'), B: T.Tensor((4,), 'int32'), n: T.int32",
+        "A[n, 0] = n\nB[0] = n\nA[n, 1] = A[0, 0] * T.float32(2)",
+        "A: T.Tensor((4, 4), 'float16'), B: T.Tensor((4,), 'uint8'), n: T.int32",
     ) == [
         'A[n, 0] = T.cast(n, "float16")',
-        'B[0] = T.cast(T.float32(2.0) * T.cast(n, "float32"), "int32")',
+        'B[0] = T.cast(n, "uint8")',
+        'A[n, 1] = T.cast(T.cast(A[0, 0], "float32") * T.float32(2.0), "float16")',
     ]
 
 
@@ -289,3 +290,81 @@ def test_assertions_of_helpers() -> None:
         «check(2)»
     """
     assert refused(text, "static-assertion", whole=True).message == "too small"
+
+
+NOT_NUMBERS = {"tensor": "A", "row": "A.sub[0]", "pointer": "A.ptr_to([0, 0])"}
+
+
+@pytest.mark.parametrize("value", NOT_NUMBERS.values(), ids=NOT_NUMBERS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if «{}»:\n    B[0] = 1",
+        "while «{}»:\n    B[0] = 1",
+        "«assert {}»",
+        "x = «1.0 if {} else 2.0»",
+        "x = «1.0 if n > 1 else {}»",
+        "x = «n > 1 and {}»",
+        "x = «not {}»",
+        "x = «{} == 3»",
+        "x = «{} * 2»",
+        "x = «-{}»",
+        "x = «T.select({}, 1, 2)»",
+        "x = «T.exp({})»",
+        "T.cuda.any_sync(0xFFFFFFFF, «{}»)",
+        "«B[0]» = {}",
+    ],
+)
+def test_what_is_no_number_is_refused_where_it_is_used(text: str, value: str) -> None:
+    error = refused(text.format(value), "type-mismatch")
+    assert "'ne'" not in error.message
+    assert "in global memory" in (error.found or "")
+
+
+def test_a_pointer_is_moved_by_elements() -> None:
+    body = "p = B.ptr_to([4])\nB[0] = (p - 1)[0] + (p + n)[0] + (2 + p)[0] + (p - n)[1]"
+    assert printed(body)[1] == (
+        'B[0] = T.read(T.offset(p, -4, "int32", 4)) + T.read(T.offset(p, n * 4, "int32", 4)) + '
+        'T.read(T.offset(p, 8, "int32", 4)) + '
+        'T.read(T.offset(T.offset(p, (0 - n) * 4, "int32", 4), 4, "int32", 4))'
+    )
+    refused("p = B.ptr_to([4])\nq = «p - p»", "type-mismatch")
+    refused("p = B.ptr_to([4])\nq = «p - 0.5»", "bad-index")
+
+
+@pytest.mark.parametrize("index", ["4294967295", "2**31", "-2**31 - 1", "2**40"])
+@pytest.mark.parametrize(
+    "text", ["n = «B[{}]»", "«B[{}]» = 1", "p = «B.ptr_to([{}])»", "s = «B.sub[{}]»"]
+)
+def test_an_index_that_is_no_int32_is_shown_as_it_is_written(text: str, index: str) -> None:
+    error = refused(text.format(index), "bad-index")
+    assert error.found == str(eval(index))
+
+
+@pytest.mark.parametrize("width", ["0", "-1", "3", "12", "31", "33", "64"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "T.cuda.warp_reduce(n, 'sum', «{}»)",
+        "T.cuda.warp_reduce(n, 'max', width=«{}»)",
+        "T.cuda.warp_sum(n, «{}»)",
+        "T.cuda.warp_min(n, width=«{}»)",
+        "T.cuda.__shfl_sync(0xFFFFFFFF, n, 1, «{}»)",
+        "T.cuda.__shfl_xor_sync(0xFFFFFFFF, n, 1, width=«{}»)",
+    ],
+)
+def test_lanes_exchange_in_segments_of_a_warp(call: str, width: str) -> None:
+    error = refused("x = " + call.format(width), "bad-call")
+    assert error.found == width
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16, 32])
+def test_a_reduction_takes_as_many_shuffles_as_its_width_has_bits(width: int) -> None:
+    lines = printed(f"x = T.cuda.warp_reduce(n, 'sum', {width})\nB[0] = x")
+    assert sum("shfl" in line for line in lines) == width.bit_length() - 1
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "33"])
+def test_a_reduction_is_over_the_warps_of_a_cta(count: str) -> None:
+    body = "s = T.alloc_shared((32,), 'int32')\nx = T.cuda.cta_sum(n, «{}», s)"
+    refused(body.format(count), "bad-call")

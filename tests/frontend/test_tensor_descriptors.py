@@ -157,6 +157,38 @@ def test_a_matrix_lies_in_shared_memory(arguments: str, code: str) -> None:
     assert refused(text, "uint64").code == code
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "T.uint32(1 << 18), 1, 64, 3",
+        "T.uint32(1032), 1, 64, 3",
+        "T.uint32(0), «16384», 64, 3",
+        "T.uint32(0), «-1», 64, 3",
+        "T.uint32(0), 1, «16384», 3",
+        "T.uint32(0), 1, sdo=«1 << 20», swizzle=3",
+        "T.uint32(0), ldo=«-16», sdo=1, swizzle=3",
+    ],
+)
+def test_constants_fit_the_fields_of_a_matrix_descriptor(arguments: str) -> None:
+    """PTX ISA, "Shared memory descriptor": 14 bits each, of units of 16 bytes."""
+    plain = arguments.replace("«", "").replace("»", "")
+    text = f"T.cuda.tcgen05.encode_matrix_descriptor(T.address_of(desc), {plain})"
+    error = refused(text, "uint64")
+    assert error.code == "bad-call"
+    assert error.location is not None
+    wrong = arguments.split("«")[1].split("»")[0] if "«" in arguments else plain.split(", ")[0]
+    place = error.location
+    assert place.source_line()[place.column : place.end_column] == wrong
+
+
+@pytest.mark.parametrize("offset", [0, 16383])
+def test_the_largest_constants_do_fit(offset: int) -> None:
+    text = f"T.uint32((1 << 18) - 16), {offset}, {offset}, 3"
+    call = f"T.cuda.tcgen05.encode_matrix_descriptor(T.address_of(desc), {text})"
+    word = 0x3FFF | offset << 16 | offset << 32 | 1 << 46 | 2 << 61
+    assert run(f"{call}\nOut[0] = desc", "uint64")[0] == word
+
+
 def test_the_address_of_a_cell_is_no_address() -> None:
     with pytest.raises(FrontendError) as caught:
         run("T.ptx.ld.shared.b32(desc, T.address_of(desc))")

@@ -78,15 +78,15 @@ def test_a_fragment_seen_as_one_threads_registers() -> None:
     body = """
 f = T.alloc_local((32, 4), "float32", layout=TileLayout(S[(32, 4) : (1 @ laneid, 1)]))
 v = f.view(4, layout="default")
-B[0] = v[3]
+A[0, 0] = v[3]
 """
-    assert printed(body)[-1] == 'B[0] = T.cast(f.view(4, layout="default")[3], "int32")'
+    assert printed(body)[-1] == 'A[0, 0] = f.view(4, layout="default")[3]'
 
 
 def test_a_view_of_a_swizzled_buffer_keeps_its_layout() -> None:
     made = read(
         's = T.alloc_shared((8, 64), "float16", layout=mma_shared_layout("float16", 3, (8, 64)))'
-        "\nB[0] = s.view(4, 128)[0, 1]"
+        "\nA[0, 0] = s.view(4, 128)[0, 1]"
     )
     assert "ComposeLayout" in made.script()
 
@@ -150,3 +150,36 @@ def test_the_bits_of_a_row_make_whole_elements() -> None:
 
 def test_the_compact_layout_is_the_layouts_own() -> None:
     assert TileLayout(S[(4, 2)]) == TileLayout(S[(4, 2) : (2, 1)])
+
+
+LAYOUTS = {
+    "threads": ("TileLayout(S[(128, 4) : (1 @ tid_in_wg, 1)])", ("local",)),
+    "lanes": ("TileLayout(S[(4, 32, 4) : (4, 1 @ laneid, 1)])", ("local",)),
+    "cells": ("TileLayout(S[(128, 4) : (1 @ TLane, 1 @ TCol)])", ("tmem",)),
+    "datapath": ('tmem_datapath_layout("D", 128, 4)', ("tmem",)),
+    "addresses": ("TileLayout(S[(128, 4) : (4, 1)])", ("shared", "local", "global")),
+}
+MAKERS = {
+    "shared": ("T.alloc_shared((128, 4), 'float32', layout={})",),
+    "local": ("T.alloc_local((128, 4), 'float32', layout={})",),
+    "global": (),
+    "tmem": (),
+}
+
+
+@pytest.mark.parametrize("space", MAKERS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_has_the_axes_of_its_space(layout: str, space: str) -> None:
+    text, spaces = LAYOUTS[layout]
+    annotated = f"T.Tensor((128, 4), 'float32', scope={space!r}, layout={{}})"
+    for made in (*MAKERS[space], f"x = {annotated}"):
+        if space in spaces:
+            read(made.format(text), check=False)
+        else:
+            error = refused(made.format(f"«{text}»"), "bad-layout")
+            assert "axes that are not there" in error.message
+
+
+def test_a_view_has_a_layout_of_its_space() -> None:
+    text = "t = T.alloc_shared((128, 4), 'float32')\nu = «t.view(128, 4, layout=LAYOUT)»"
+    refused(text.replace("LAYOUT", LAYOUTS["threads"][0]), "bad-layout")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 from integers import VARIABLES, expressions
 from programs import ALL, program, scalar
 
+from tilewright.base.dtypes import BOOL, FLOAT32, INT32, dtype
 from tilewright.frontend import parse
-from tilewright.ir.expressions import Expr, Var, int32
+from tilewright.ir.expressions import Expr, Var, binary, constant, int32
 from tilewright.ir.printer import print_program
-from tilewright.ir.statements import Bind, LaunchKernel, Print, Program
+from tilewright.ir.statements import Assert, Bind, LaunchKernel, Print, Program
 from tilewright.ir.verify import verify
 
 
@@ -51,6 +53,35 @@ def test_launch_options_and_attributes() -> None:
     )
     attributes = (("min_blocks_per_sm", 2),)
     before = replace(single, kernels=(replace(kernel, launch=launch, attributes=attributes),))
+    assert parse(print_program(before)) == before
+
+
+FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_every_kind_of_float_literal(kind: str) -> None:
+    values = (math.nan, -math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5)
+    literals = [constant(value, dtype(kind)) for value in values]
+    binds = [Bind(Var(f"v{i}", each.type), each) for i, each in enumerate(literals)]
+    before = program(*binds)
+    assert parse(print_program(before)) == before
+
+
+def test_equal_literals_are_the_same_value() -> None:
+    nan = constant(math.nan, FLOAT32)
+    assert nan == constant(float("nan"), FLOAT32)
+    assert hash(nan) == hash(constant(float("nan"), FLOAT32))
+    assert constant(0.0, FLOAT32) != constant(-0.0, FLOAT32)
+    assert constant(0, INT32) != constant(0.0, FLOAT32)
+    assert nan != constant(math.nan, dtype("float64"))
+
+
+@pytest.mark.parametrize("message", ["n is below 4", ""])
+@pytest.mark.parametrize("known", [True, False, None])
+def test_assertions_of_what_is_known(known: bool | None, message: str) -> None:
+    condition = binary("lt", scalar("n"), 4) if known is None else constant(known, BOOL)
+    before = program(Assert(condition, message), params=(scalar("n"),))
     assert parse(print_program(before)) == before
 
 

@@ -116,7 +116,7 @@ EXPRESSIONS: dict[str, Program] = {
     "a choice is made by a boolean": value(Select(n, n, n, I32)),
     "a choice between": value(Select(p, n, f, I32)),
     "is not converted into": value(Cast(GLOBAL, I32)),
-    "number of lanes": value(Cast(n, ScalarType(INT32.vector(2)))),
+    "element by element": value(Cast(n, ScalarType(INT32.vector(2)))),
     "differ in width": value(Bitcast(n, ScalarType(INT64))),
     "'sqrt' does not take a": value(Intrinsic("sqrt", (A,), F32)),
     "is indexed, which is no tensor": value(Load(n, (n,), I32)),

@@ -138,6 +138,15 @@ def test_reserved_bits_are_refused() -> None:
             descriptors.decode_instruction(m, m.constant(1 << bit, UINT32))
 
 
+@pytest.mark.parametrize("bit", [14, 15, 30, 31, *range(53, 61)])
+def test_bits_of_a_matrix_descriptor_that_mean_nothing_are_refused(bit: int) -> None:
+    word = descriptors.encode_shared(1024, 16, 1024, 3)
+    with pytest.raises(SimulationError, match="reserved") as caught:
+        shared(EagerMachine(), word | 1 << bit, 0, 16)
+    assert caught.value.code == "undefined-operation"
+    shared(EagerMachine(), word, 0, 16)
+
+
 def shared(machine: EagerMachine, desc: int, transposed: int, bits: int) -> list[int]:
     tile = descriptors.decode_shared(
         machine, machine.constant(desc, UINT64), machine.constant(transposed, UINT32), bits

@@ -124,3 +124,51 @@ def test_threads_are_numbered_in_their_group():
     assert thread_index({"warpid": 2, "laneid": 5, "m": 7}) == 69
     assert thread_index({"wgid": 1, "wid_in_wg": 2, "laneid": 3}) == 128 + 64 + 3
     assert thread_index({"m": 7}) == 0
+
+
+TILE = TileLayout(S[(4, 8) : (8, 1)])
+SWIZZLED = ComposeLayout(3, 3, 3, TileLayout(S[512:1]))
+# Calls of methods with what they do not take.
+WRONG_CALLS: dict[str, list[tuple[Any, ...]]] = {
+    "tile": [(1, 2, 3), (TILE, 2, 3), (TILE, "ab", (4, 8)), (None, (1, 1), (4, 8)), ()],
+    "tile_to": [(1, 2), ((8, 8), 3), ("ab", "cd"), ((8, 8), (0, 8)), ((8.5, 8), (4, 8))],
+    "direct_sum": [(1, 2, 3), (TILE, 2, 3), (TILE, (4, 8), 5)],
+    "slice": [(1, 2), ((4, 8), 3), ((4, 8), (1, 2)), ((4, 8), ((0, 2), (0, "a")))],
+    "pack": [("a",), (2.5,), (2, 3), (0,)],
+    "unpack": [("a",), (2.5,), (2, 3), (0,)],
+    "permute_dims": [(1,), ("ab",), ((0, "a"),)],
+    "permute_by_groups": [(1, 2), ((0, 1, 2), 3), ((0, 1), ("a",))],
+    "group": [(1,), ("ab",), ((2.5,),)],
+    "shift": [("a",), (1.5,), ({"q": 1},)],
+    "span": [(3,), ("zz",)],
+    "size": [(3,), ("zz",), (1, 2)],
+    "apply": [(1, 2, 3, 4)],
+}
+
+
+@pytest.mark.parametrize("layout", [TILE, SWIZZLED], ids=["tile", "swizzled"])
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [(name, each) for name, calls in WRONG_CALLS.items() for each in calls],
+    ids=str,
+)
+def test_a_wrong_argument_is_named(
+    method: str, arguments: tuple[Any, ...], layout: TileLayout | ComposeLayout
+) -> None:
+    with pytest.raises(FrontendError) as caught:
+        getattr(layout, method)(*arguments)
+    assert caught.value.code == "bad-layout"
+
+
+@pytest.mark.parametrize("spec", [3, "S[4]", None, (4, 8)])
+def test_a_layout_is_made_of_its_notation(spec: Any) -> None:
+    with pytest.raises(FrontendError) as caught:
+        TileLayout(spec)
+    assert caught.value.expected == "S[…], R[…] and offsets, added up"
+
+
+@pytest.mark.parametrize("offset", [3.5, None, "a"])
+def test_an_offset_is_an_integer(offset: Any) -> None:
+    with pytest.raises(FrontendError) as caught:
+        _ = S[4:1] + offset
+    assert caught.value.code == "bad-layout"

@@ -94,7 +94,7 @@ def test_pass() -> None:
             int32(1),
             (
                 Bind(b, (tid * 8 + i) // 8),
-                If(binary("lt", i, 8), (Assert(binary("lt", i, 4), ""),), (Print("no", ()),)),
+                If(binary("lt", i, 8), (Assert(binary("lt", i, 4), "four"),), (Print("no", ()),)),
                 If(binary("lt", i, 4), (Print("%d", (i % 4,)),), (Print("%d", (i // 4,)),)),
             ),
         ),
@@ -104,7 +104,7 @@ def test_pass() -> None:
     assert print_kernel(after.kernels[0]) == (
         "for i in range(8):\n"
         '    b = T.cuda.thread_idx("x")\n'
-        "    assert i < 4\n"
+        '    assert i < 4, "four"\n'
         "    if i < 4:\n"
         '        T.cuda.printf("%d", i)\n'
         "    else:\n"

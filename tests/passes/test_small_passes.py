@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ from tilewright.ir.statements import (
     Stmt,
     Store,
 )
-from tilewright.ir.types import PointerType
+from tilewright.ir.types import PointerType, TensorType
 from tilewright.ir.verify import verify
 from tilewright.isa import barriers
 from tilewright.passes.allocate_shared import allocate_shared
@@ -244,10 +245,10 @@ def test_a_launch_that_cannot_be_is_refused_whether_its_shape_is_known_or_comput
 ) -> None:
     known = {what: as_extents(extents) for what, extents in shape.items()}
     with pytest.raises(TargetError) as early:
-        check_target(launched(**known), target)
+        check_target(launched(program(()), **known), target)
     assert (early.value.code, early.value.location) == ("resource-limit", line(2))
     names = {what: tuple(scalar(f"{what}.{axis}") for axis in "xyz") for what in shape}
-    computed = launched(**names)
+    computed = launched(program(()), **names)
     assert check_target(computed, target) is computed
     values = {
         var.name: extent
@@ -266,15 +267,57 @@ def as_extents(extents: tuple[int, int, int]) -> tuple[Expr, Expr, Expr]:
     return x, y, z
 
 
-def launched(**shape: tuple[Expr, ...]) -> Program:
-    found = program(())
+def launched(found: Program, **shape: Any) -> Program:
     (kernel,) = found.kernels
     return replace(found, kernels=(replace(kernel, launch=replace(kernel.launch, **shape)),))
 
 
+SHARED_LIMIT = {SM_80: 163 * 1024, SM_90A: 227 * 1024}  # of one CTA, CUDA's table of capabilities
+
+
+@pytest.mark.parametrize("target", SHARED_LIMIT)
+@pytest.mark.parametrize("buffers", [0, 80_000])
+def test_shared_memory_that_a_launch_adds_counts_with_that_of_the_buffers(
+    target: Target, buffers: int
+) -> None:
+    body = (Allocate(shared("a", (buffers,), UINT8), location=line(5)),) if buffers else ()
+    size, room = scalar("size"), SHARED_LIMIT[target] - buffers
+
+    def asking(amount: Expr) -> Program:
+        return launched(lower_views(program(body)), dynamic_shared_bytes=amount)
+
+    assert allocate_shared(asking(int32(room)), target).kernels[0].shared_bytes == buffers
+    computed = allocate_shared(asking(size), target).kernels[0]
+    assert launch_shape(computed, {"size": room}, target).dynamic_shared_bytes == room
+    for wrong in (room + 1, 1 << 20, -1):
+        with pytest.raises(TargetError) as early:
+            allocate_shared(asking(int32(wrong)), target)
+        assert (early.value.code, early.value.location) == ("resource-limit", line(2))
+        with pytest.raises(LaunchError) as late:
+            launch_shape(computed, {"size": wrong}, target)
+        assert (late.value.code, late.value.location) == ("launch-shape", line(2))
+        assert (early.value.expected, early.value.found) == (late.value.expected, late.value.found)
+
+
+def test_an_alignment_that_no_memory_has_is_refused() -> None:
+    def aligned(most: int, space: Space) -> Program:
+        kind = TensorType((int32(64),), FLOAT32, space, align=most)
+        buffer = Var("a", kind, location=line(5))
+        if space is Space.GLOBAL:
+            return program((), (buffer,))
+        return program((Allocate(buffer, location=line(5)),))
+
+    for space, most in ((Space.SHARED, 1024), (Space.GLOBAL, 256)):
+        assert check_target(aligned(most, space), SM_90A)
+        with pytest.raises(TargetError) as caught:
+            check_target(aligned(2 * most, space), SM_90A)
+        assert (caught.value.code, caught.value.location) == ("resource-limit", line(5))
+        assert str(most) in str(caught.value.expected)
+
+
 def test_the_largest_launch_is_taken() -> None:
     shape = {"grid": (2**31 - 16, 65535, 65535), "block": (4, 4, 64), "cluster": (16, 1, 1)}
-    most = launched(**{what: as_extents(extents) for what, extents in shape.items()})
+    most = launched(program(()), **{what: as_extents(extents) for what, extents in shape.items()})
     assert check_target(most, SM_90A) is most
 
 

@@ -522,6 +522,30 @@ def test_the_first_element_that_lies_elsewhere() -> None:
     assert "default" in str(error.hint)
 
 
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        "swizzle=«4»",
+        "swizzle=3, interleave=«1»",
+        "swizzle=3, l2_promotion=«4»",
+        "swizzle=3, oob_fill=«2»",
+        "swizzle=3, element_strides=«(9, 1)»",
+        "swizzle=3, format=«'float7'»",
+    ],
+)
+def test_a_parameter_that_no_map_can_have_is_pointed_at(parameter: str) -> None:
+    place = refusal(load(more=parameter.replace("«", "").replace("»", ""))).location
+    assert place is not None
+    wrong = parameter.split("«")[1].split("»")[0]
+    assert place.source_line()[place.column : place.end_column] == wrong
+
+
+def test_a_box_that_no_map_can_have_is_pointed_at() -> None:
+    place = refusal(load(box="(257, 64)")).location
+    assert place is not None
+    assert place.source_line()[place.column : place.end_column] == "(257, 64)"
+
+
 def test_a_box_that_is_narrower_than_its_span() -> None:
     # On the chip a row takes up the span, whatever the box has of it.
     layout = 'mma_shared_layout("float16", 3, (128, 64))'

@@ -10,7 +10,7 @@ from tilewright.base.targets import target
 from tilewright.frontend import parse_function
 from tilewright.passes.pipeline import lower
 
-SOURCE = '''\
+SOURCE = """\
 from tilewright import simt as T
 from tilewright.layout import S, TileLayout, laneid
 
@@ -29,7 +29,7 @@ def k(X: T.Tensor((64,), "float32")):
     br = T.alloc_local((2,), "uint32", layout="default")
     dr = T.alloc_local((4,), "float32", layout="default")
     du = T.alloc_local((4,), "uint32", layout="default")
-'''
+"""
 
 
 def underlined(where: Location) -> str:
@@ -89,12 +89,16 @@ def test_the_elements_of_a_result_are_held_to_its_type_as_those_of_an_operand_ar
 
 
 def test_a_scope_is_the_fault_of_the_operation() -> None:
-    error = refusal('if T.cuda.lane_id() < 7:\n    T.cuda.tile.apply(LDMATRIX, ar, s, scope="warp")')
+    error = refusal(
+        'if T.cuda.lane_id() < 7:\n    T.cuda.tile.apply(LDMATRIX, ar, s, scope="warp")'
+    )
     assert error.location is not None and error.code == "tile-scope"
     assert underlined(error.location).startswith("T.cuda.tile.apply(")
 
 
 def test_an_operand_that_is_none_is_underlined() -> None:
-    error = refusal('T.cuda.tile.apply(LDMATRIX, ar.view(4, 8, 4, layout=WORDS), "s", scope="warp")')
+    error = refusal(
+        'T.cuda.tile.apply(LDMATRIX, ar.view(4, 8, 4, layout=WORDS), "s", scope="warp")'
+    )
     assert error.location is not None and error.code == "operand-type"
     assert underlined(error.location) == '"s"'

@@ -219,7 +219,8 @@ def instruction(result: Any) -> Form:
     return Form(
         Declaration(
             "test", (), "", "", lambda f: since(80), lambda f: operands, None, lambda f: None,
-            "any", False, result, nothing, nothing, None, None, None, None, None, True, False,
+            "any", False, False, result, nothing, nothing, None, None, None, None, None, True,
+            False,
         ),
         (),
     )  # fmt: skip

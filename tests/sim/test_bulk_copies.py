@@ -18,8 +18,10 @@ import tilewright
 from tilewright import sim
 from tilewright import simt as T
 from tilewright.base.dtypes import BOOL, INT32, UINT8, UINT32, DType
+from tilewright.base.errors import SimulationError
 from tilewright.base.spaces import Space
 from tilewright.base.targets import target
+from tilewright.frontend import parse_function
 from tilewright.ir.expressions import (
     AddressOf,
     Expr,
@@ -100,7 +102,10 @@ def _copier(rank: int, schedule: str, *, stores: bool) -> sim.SimulatedKernel:
             _issue(LOAD.format(rank), place, address, *coordinates, barrier),
         )
         poll = _issue("mbarrier.try_wait.parity.shared.b64", ready, barrier, constant(0, UINT32))
-        wait = (Declare(ready, None), While(Unary("not", ready, ready.type), (poll,)))
+        wait = (
+            Declare(ready, constant(False, BOOL)),
+            While(Unary("not", ready, ready.type), (poll,)),
+        )
     leader = binary("eq", _LANE, int32(0))
     body = (_moved(image, back=False), If(leader, copy), *wait, _moved(image, back=True))
     sides = (_ONE, _ONE, _ONE)
@@ -446,9 +451,48 @@ def test_a_deadlock_tells_what_is_in_flight() -> None:
     with pytest.raises(tilewright.DeadlockError) as caught:
         run(waits_for_nothing, np.zeros(64, np.uint32))
     text = str(caught.value)
-    assert "phase parity 0 of full[1]: phase 0, 1 of 1 arrivals, 32 bytes still expected" in text
+    assert (
+        "phase parity 0 of full[1]: phase 0, 1 of 1 arrivals, 32 bytes expected, 0 have come"
+        in text
+    )
     assert "4 asynchronous operation(s) in flight that nobody waits for" in text
     assert "seen through full[0]" in text
     assert "of warp 0, lane 0, not committed to a group" in text
     assert "2 x cp.async.bulk.global.shared::cta.bulk_group at" in text
     assert "of warp 0, lane 3, committed" in text
+
+
+WITHOUT_A_WAIT = """
+from tilewright import simt as T
+
+@T.function
+def k(A: T.Tensor((256,), "float32", align=16), Out: T.Tensor((256,), "float32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=256))
+    thread = T.cuda.thread_idx("x")
+    tile = T.alloc_shared((256,), "float32", align=16)
+    landed = T.alloc_shared((1,), "uint64", align=8)
+    if thread == 0:
+        T.ptx.mbarrier.init.shared__cta.b64(landed.ptr_to([0]), T.uint32(1))
+        T.ptx.fence.mbarrier_init.release.cluster()
+    T.cuda.cta_sync()
+    if thread == 0:
+        T.ptx.mbarrier.arrive.expect_tx.shared__cta.b64(landed.ptr_to([0]), T.uint32(1024))
+        T.ptx.cp.async_.bulk.shared__cta.global_.mbarrier__complete_tx__bytes(
+            tile.ptr_to([0]), A.ptr_to([0]), T.uint32(1024), landed.ptr_to([0]))
+    Out[thread] = tile[255 - thread]
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_copy_that_its_cta_does_not_wait_for_is_reported_at_the_copy(schedule: str) -> None:
+    a, out = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
+    made = tilewright.compile(parse_function(WITHOUT_A_WAIT), target="sm_90a", schedule=schedule)
+    try:
+        made(a, out)
+    except SimulationError as error:
+        assert schedule != "eager" and "CTA ended" in error.message
+        assert error.location is not None and "cp.async_.bulk" in error.location.source_line()
+        assert any("thread 0 (" in note for note in error.notes)
+    else:
+        # At once, or by chance, it was done before the CTA ended.
+        assert schedule != "late"

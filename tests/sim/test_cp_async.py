@@ -276,7 +276,7 @@ def test_without_the_wait_nothing_is_there(noinc: bool) -> None:
     with pytest.raises(tilewright.SimulationError) as caught:
         run(through_a_barrier(noinc=noinc, wait=False), B, out)
     assert caught.value.code == "mbarrier-protocol"
-    assert "nobody waited" in str(caught.value)
+    assert "no wait that is still to end needs it" in str(caught.value)
     assert (out == GONE).all()
 
 

@@ -374,3 +374,40 @@ def test_the_gil_is_released_while_a_kernel_runs():
     thread.join()
     gaps = np.diff([t for t in ticks if t >= start])
     assert elapsed < 0.05 or gaps.max() < max(0.5 * elapsed, 0.25)
+
+
+@T.function
+def anywhere(Out: T.Tensor((1,), "uint32"), address: T.uint64):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))
+    pointer = T.reinterpret(address, T.Ptr("uint32"))
+    Out[0] = pointer[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        (0, "global address 0x0, of a null pointer"),
+        (64, "global address 0x40, of a null pointer"),
+        (1 << 20, "global address 0x100000, nowhere near a tensor of the launch"),
+        (0xFFFF_FFFF_FFFF_FFF0, "nowhere near a tensor of the launch"),
+    ],
+)
+def test_an_address_of_no_tensor_is_shown_as_it_is(address: int, text: str):
+    with pytest.raises(tilewright.MemoryFault) as caught:
+        run(anywhere, np.zeros(1, np.uint32), address)
+    assert caught.value.code == "out-of-bounds"
+    assert any(text in note for note in caught.value.notes), caught.value
+    assert not any("of Out" in note for note in caught.value.notes)
+
+
+@T.function
+def traps(Out: T.Tensor((32,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    T.cuda.trap_when_assert_failed(Out[T.cuda.lane_id()] > 3)
+
+
+def test_a_trap_says_what_does_not_hold():
+    with pytest.raises(tilewright.SimulationError) as caught:
+        run(traps, np.zeros(32, np.int32))
+    assert caught.value.code == "trap"
+    assert caught.value.message == "an assertion failed: Out[T.cuda.lane_id()] > 3"

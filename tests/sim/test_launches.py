@@ -17,6 +17,8 @@ import pytest
 
 import tilewright
 from tilewright import simt as T
+from tilewright.base.dtypes import dtype
+from tilewright.frontend import parse_function
 
 TARGET = "sm_90a"
 
@@ -320,3 +322,31 @@ def test_the_step_limit_names_the_first_cta(workers):
     with pytest.raises(tilewright.StepLimit) as caught:
         run(endless_ctas, np.zeros(1, np.int32), workers=workers, step_limit=1_000_000)
     assert "CTA (3, 0, 0)" in str(caught.value)
+
+
+# ---------------------------------------------------------------------------- nothing written yet
+
+NUMBERS = ["int8", "uint16", "int32", "uint64", "float16", "bfloat16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("kind", [*NUMBERS, "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("place", ["x: T.{}", "x = T.local_scalar('{}')", "x: T.{}[1]"])
+def test_what_is_not_written_yet_has_all_bits_set(kind: str, place: str) -> None:
+    of_array = place.endswith("[1]")
+    name = "x[0]" if of_array else "x"
+    bits = dtype(kind).bits
+    text = f"""
+from tilewright import simt as T
+
+@T.function
+def k(O: T.Tensor((2, 32), "uint{bits}")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    i = T.cuda.lane_id()
+    for j in range(2):
+        {place.format(kind)}
+        O[j, i] = T.reinterpret("uint{bits}", {name})
+        {"" if of_array else name + f" = T.cast(i, '{kind}')"}
+"""
+    out = np.zeros((2, 32), f"uint{bits}")
+    tilewright.compile(parse_function(text), target="sm_90a", backend="sim")(out)
+    assert set(out.ravel().tolist()) == {2**bits - 1}

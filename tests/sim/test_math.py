@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 from elementwise import as_bits, evaluate, scalar
 
+from tilewright import driver
 from tilewright.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, DType
+from tilewright.base.dtypes import dtype as as_dtype
+from tilewright.frontend import parse_function
 from tilewright.ir.expressions import Binary, Expr, Intrinsic, Var
 from tilewright.passes.math_functions import FUNCTIONS
 
@@ -240,13 +243,11 @@ def test_division_means_what_it_means_in_python(dtype: DType) -> None:
         rest = np.array([a % b for a, b in zip(x.tolist(), y.tolist(), strict=True)])
         quotient = np.array([a // b for a, b in zip(x.tolist(), y.tolist(), strict=True)])
         same_bits(computed("mod", x, y, dtype=dtype), rest, dtype)
-        np.testing.assert_array_equal(
-            computed("floordiv", x, y, dtype=dtype), quotient.astype(dtype.numpy)
-        )
+        same_bits(computed("floordiv", x, y, dtype=dtype), quotient, dtype)
         moderate = np.abs(x / y) < 2.0**20
-        np.testing.assert_array_equal(
-            computed("truncdiv", x, y, dtype=dtype)[moderate], np.trunc(long(x) / long(y))[moderate]
-        )
+        exact = np.trunc(long(x) / long(y)).astype(dtype.numpy)
+        found = computed("truncdiv", x, y, dtype=dtype)
+        same_bits(found[moderate], exact[moderate], dtype)
 
 
 @BOTH
@@ -339,3 +340,38 @@ def test_halves_are_computed_in_float32_and_rounded(name: str, dtype: DType) -> 
     with np.errstate(all="ignore"):
         single = computed(name, x.astype(np.float32))
         same_bits(computed(name, x, dtype=dtype), single.astype(dtype.numpy), dtype)
+
+
+# Divisions of -7 (n), 2.5 (a) and -3.5 (b), with what Python makes of them.
+DIVISIONS = {
+    "a // 2.0": 2.5 // 2.0,
+    "a % 2": 2.5 % 2,
+    "7.5 % a": 7.5 % 2.5,
+    "n // a": -7 // 2.5,
+    "T.floordiv(n, 2.5)": -7 // 2.5,
+    "T.floormod(b, a)": -3.5 % 2.5,
+    "T.truncdiv(b, a)": -1.0,
+    "T.truncmod(b, a)": math.fmod(-3.5, 2.5),
+    "T.ceildiv(a, 2)": 2,
+    "T.ceildiv(7, a)": 3,
+    "T.ceildiv(b, n)": 1,
+    "T.ceildiv(n, 2.5)": -2,
+    "T.float32(7.5) // 2.0": 3,
+}
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+def test_division_of_floats_in_a_kernel(kind: str) -> None:
+    stores = "\n".join(f"    O[{j}] = {text}" for j, text in enumerate(DIVISIONS))
+    made = parse_function(
+        "from tilewright import simt as T\n"
+        "@T.function\n"
+        f'def k(A: T.Tensor((2,), "{kind}"), N: T.Tensor((1,), "int32"),\n'
+        f'      O: T.Tensor(({len(DIVISIONS)},), "float32")):\n'
+        "    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=1))\n"
+        "    a, b, n = A[0], A[1], N[0]\n" + stores
+    )
+    a = np.array([2.5, -3.5], as_dtype(kind).numpy)
+    out = np.zeros(len(DIVISIONS), np.float32)
+    driver.compile(made, target="sm_90a", backend="sim")(a, np.array([-7], np.int32), out)
+    assert dict(zip(DIVISIONS, out.tolist(), strict=True)) == DIVISIONS

@@ -10,6 +10,7 @@ import pytest
 
 import tilewright
 from tilewright import simt as T
+from tilewright.frontend import parse_function
 
 SCHEDULES = ("late", "eager", "random:1", "random:2", "random:3")
 TARGET = "sm_90a"
@@ -388,3 +389,101 @@ def test_a_shift_by_a_count_of_64_bits():
     run(wide_counts, counts, out)
     beyond = [0, -1, 0]
     assert out.tolist() == [[-8, -8, 8], [-16, -4, 4], beyond, *[beyond] * 5]
+
+
+# ---------------------------------------------------------------------------- lanes that exited
+
+KERNEL = """
+from tilewright import simt as T
+
+@T.function
+def k(A: T.Tensor((64,), "int32"), O: T.Tensor((64,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block={block}))
+    i = T.cuda.thread_idx("x")
+    s = T.alloc_shared((64,), "uint32", align=128)
+    f: T.float32[4]
+    u: T.uint32[4]
+    r: T.uint32[1]
+    O[i] = 0
+"""
+SHARED = "s.ptr_to([0])"
+# Instructions of a whole warp of which none may have exited (PTX ISA, of each: "undefined … if
+# any thread in the warp has exited").
+WHOLE_WARP = {
+    "ldmatrix": f"T.ptx.ldmatrix.sync.aligned.m8n8.x1.shared.b16(r[0], {SHARED})",
+    "stmatrix": f"T.ptx.stmatrix.sync.aligned.m8n8.x1.shared.b16({SHARED}, T.uint32(0))",
+    "movmatrix": "T.ptx.movmatrix.sync.aligned.m8n8.trans.b16(r[0], T.uint32(1))",
+    "mma": "T.ptx.mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32("
+    "f[0], f[1], f[2], f[3], u[0], u[1], u[2], u[3], u[0], u[1], f[0], f[1], f[2], f[3])",
+}
+
+
+def exits(body, block=32):
+    """Run a kernel on the numbers from 0 on, and give what it wrote."""
+    text = KERNEL.format(block=block) + "".join(f"    {line}\n" for line in body)
+    out = np.full(64, -5, np.int32)
+    run(parse_function(text), np.arange(64, dtype=np.int32), out)
+    return out
+
+
+@pytest.mark.parametrize("parting", ["if i >= 4: return", "if i == 31: return"])
+@pytest.mark.parametrize("name", WHOLE_WARP)
+def test_an_instruction_of_a_whole_warp_is_not_one_of_those_that_are_left(name, parting):
+    instruction = WHOLE_WARP[name]
+    exits([instruction])
+    with pytest.raises(tilewright.SimulationError) as caught:
+        exits([parting, instruction])
+    assert caught.value.code == "divergent-collective"
+    assert caught.value.location is not None and name in caught.value.location.source_line()
+
+
+def test_lanes_that_pass_an_instruction_of_the_warp_by_and_exit_are_missed():
+    with pytest.raises(tilewright.SimulationError) as caught:
+        exits(["if i < 4:", "    " + WHOLE_WARP["ldmatrix"]])
+    assert caught.value.code == "divergent-collective"
+
+
+EXCHANGES = {
+    "xor": ("T.cuda.__shfl_xor_sync(0xffffffff, A[i], 1, 32)", lambda i: i ^ 1),
+    "down": ("T.cuda.__shfl_down_sync(0xffffffff, A[i], 8, 32)", lambda i: min(i + 8, 31)),
+    "up": ("T.cuda.__shfl_up_sync(0xffffffff, A[i], 8, 32)", lambda i: max(i - 8, 0)),
+    "idx": ("T.cuda.__shfl_sync(0xffffffff, A[i], 7, 32)", lambda i: 7),
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+@pytest.mark.parametrize("left", [7, 8, 31])
+def test_a_lane_that_exited_has_no_value_to_give(name, left):
+    text, source = EXCHANGES[name]
+    body = [f"if i >= {left}: return", f"O[i] = {text}"]
+    readers = [i for i in range(left) if source(i) >= left and source(i) != i]
+    if not readers:
+        exits(body)
+        return
+    with pytest.raises(tilewright.SimulationError) as caught:
+        exits(body)
+    error = caught.value
+    assert error.code == "divergent-collective"
+    assert f"thread {readers[0]} (" in str(error)
+    assert error.location is not None and "A[i]" in error.location.source_line()
+    assert "shfl" in str(error.notes)  # not the read of an operand
+
+
+def test_what_lanes_read_that_no_mask_names_is_no_value():
+    out = exits(["if i < 16: O[i] = T.cuda.__shfl_down_sync(0xffff, A[i], 8, 32)"])
+    assert out[:8].tolist() == list(range(8, 16)) and set(out[8:16].tolist()) == {-1}
+    half = exits(["O[i] = T.cuda.__shfl_down_sync(0xffffffff, A[i], 8, 32)"], block=16)
+    assert half[:16].tolist() == out[:16].tolist()
+
+
+@pytest.mark.parametrize(
+    ("collective", "expected"),
+    [
+        ("O[i] = T.cast(T.cuda.ballot_sync(0xffffffff, A[i] != 3), 'int32')", 0b11_1111_0111),
+        ("T.cuda.warp_sync()\n    O[i] = 1", 1),
+        ("T.cuda.cta_sync()\n    O[i] = 1", 1),
+        ("O[i] = T.cast(T.cuda.reduce_add_sync_u32(0xffffffff, T.uint32(2)), 'int32')", 20),
+    ],
+)
+def test_barriers_votes_and_reductions_are_of_the_lanes_that_are_left(collective, expected):
+    assert exits(["if i >= 10: return", collective])[:10].tolist() == [expected] * 10

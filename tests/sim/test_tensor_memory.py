@@ -274,7 +274,7 @@ if warp == 0:
         ("alloc(at.ptr_to([0]), 64)\ndealloc(at[0], 128)", "number of columns that it has"),
         ("alloc(at.ptr_to([0]), 64)\ndealloc(at[0] + T.uint32(32), 32)", "no allocation begins"),
         ("alloc(at.ptr_to([0]), 64)\n" + "dealloc(at[0], 64)\n" * 2, "no allocation begins"),
-        ("alloc(at.ptr_to([0]), 48)", "32, 64, 128, 256 or 512"),
+        ("size: T.uint32 = 48\nalloc(at.ptr_to([0]), size)", "32, 64, 128, 256 or 512"),
         (
             "T.ptx.tcgen05.relinquish_alloc_permit.cta_group__1.sync.aligned()\n"
             "alloc(at.ptr_to([0]), 32)",

@@ -133,8 +133,8 @@ def dtype(name: str | DType) -> DType:
     """
     if isinstance(name, DType):
         return name
-    match = _VECTOR.match(name)
-    base, lanes = (match[1], int(match[2])) if match else (name, 1)
+    match = _VECTOR.match(str(name))
+    base, lanes = (match[1], int(match[2])) if match else (str(name), 1)
     found = SCALARS.get(ALIASES.get(base, base))
     if found is None or (lanes != 1 and lanes not in VECTOR_LANES):
         raise FrontendError(

@@ -114,6 +114,7 @@ CODES: dict[str, tuple[type[TilewrightError], str]] = {
     "bad-index": (FrontendError, "A tensor is indexed with too many, too few or wrong indices."),
     "bad-call": (FrontendError, "A function of the dialect is called with wrong arguments."),
     "unknown-name": (FrontendError, "The dialect has no such name."),
+    "not-supported": (FrontendError, "The dialect has this name, but not in this package."),
     "unknown-modifier": (FrontendError, "The instruction has no such modifier at this point."),
     "incomplete-instruction": (FrontendError, "An instruction lacks modifiers that it requires."),
     "operand-count": (FrontendError, "An instruction has too many or too few operands."),

@@ -115,6 +115,17 @@ def rounded(value: float, dtype: DType) -> float:
         return float(dtype.numpy.type(value))
 
 
+def overflows(value: float, dtype: DType) -> bool:
+    """Tell whether a finite number is beyond the largest one of a floating type, once rounded."""
+    format = format_of(dtype)
+    if not math.isfinite(value):
+        return False
+    if format is None:
+        return math.isinf(rounded(value, dtype))
+    magnitude = _power_above(value, format) if format.scale else _magnitude(value, format)
+    return magnitude > format.largest
+
+
 def encode(value: float, dtype: DType) -> int:
     """Round a number to a format of at most 16 bits, once, and give its bits."""
     format = FORMATS[dtype.name]

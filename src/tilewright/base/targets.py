@@ -70,6 +70,11 @@ _ARCH = re.compile(r"sm_(\d+)([af]?)$")
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
+# What memory is aligned to on every chip: the shared memory of a CTA, of which the first KiB is
+# the system's, and what the driver allocates (CUDA C++ Programming Guide, "Device Memory
+# Accesses").
+SHARED_ALIGNMENT = 1024
+GLOBAL_ALIGNMENT = 256
 MAX_CLUSTER = 16
 CLUSTER_SINCE = 90
 
@@ -146,6 +151,19 @@ def launch_problem(
     pairs = zip(grid, cluster, strict=True)
     if any(g is not None and c is not None and g % c for g, c in pairs):
         return "grid", f"whole clusters of {_spell(cluster)}", _spell(grid)
+    return None
+
+
+def shared_problem(buffers: int, dynamic: int, target: Target) -> tuple[str, str] | None:
+    """Say what of the shared memory of a CTA is wrong: what is expected, what was found.
+
+    `buffers` are the bytes of the kernel's own buffers, `dynamic` those that its launch adds.
+    """
+    if dynamic < 0:
+        return "a number of bytes", str(dynamic)
+    if buffers + dynamic > target.shared_bytes:
+        found = f"{buffers} bytes of buffers and {dynamic} of dynamic_smem_bytes"
+        return f"at most {target.shared_bytes} bytes in all", found
     return None
 
 

@@ -6,6 +6,12 @@ NVRTC alone; `-fmad=false` is assumed, since contraction is decided in the IR.
     generate(program, target("sm_80")).text
 """
 
-from tilewright.codegen.generate import KernelFacts, Parameter, Source, generate
+from tilewright.codegen.generate import (
+    KernelFacts,
+    Parameter,
+    Source,
+    generate,
+    kernel_symbols,
+)
 
-__all__ = ["KernelFacts", "Parameter", "Source", "generate"]
+__all__ = ["KernelFacts", "Parameter", "Source", "generate", "kernel_symbols"]

@@ -36,6 +36,7 @@ from tilewright.codegen.spelling import (
     literal,
     snippet_of,
 )
+from tilewright.codegen.vectors import element, joined
 from tilewright.ir.expressions import (
     AddressOf,
     Binary,
@@ -49,6 +50,7 @@ from tilewright.ir.expressions import (
     Read,
     Select,
     SharedBase,
+    Shuffle,
     SpecialRegister,
     Unary,
     Var,
@@ -123,6 +125,8 @@ class Expressions(Arithmetic):
                 return self._cast(node)
             case Bitcast():
                 return self._bitcast(node)
+            case Shuffle():
+                return self._shuffle(node)
             case Intrinsic():
                 return self._intrinsic(node)
             case Load(tensor=Var(name=name), indices=(index,)):
@@ -156,6 +160,18 @@ class Expressions(Arithmetic):
         return f"{reader(node.name)}()"
 
     # ---- functions and conversions
+
+    def _shuffle(self, node: Shuffle) -> Text:
+        sources = [
+            (self.text(each) if each.dtype.lanes == 1 else self.write(each).at(PRIMARY), each.dtype)
+            for each in node.sources
+        ]
+        for each in (node, *node.sources):
+            self.spell(each.type)
+            self.spell(ScalarType(each.dtype.scalar))
+        elements = [(text, kind, lane) for text, kind in sources for lane in range(kind.lanes)]
+        chosen = [element(*elements[place]) for place in node.places]
+        return Text(chosen[0] if node.dtype.lanes == 1 else joined(chosen, node.dtype))
 
     def _intrinsic(self, node: Intrinsic) -> Text:
         kind = node.operands[0].dtype if node.operands else node.dtype

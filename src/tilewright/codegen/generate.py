@@ -8,12 +8,13 @@ May import `base`, `isa`, `ir` and `passes`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from tilewright.base.dtypes import DType
-from tilewright.base.targets import Target
+from tilewright.base.targets import SHARED_ALIGNMENT, Target
 from tilewright.codegen.expressions import Expressions, Uses
 from tilewright.codegen.instructions import helper_name
 from tilewright.codegen.prelude import prelude
@@ -75,17 +76,21 @@ def generate(program: Program, target: Target) -> Source:
     Raises `CompilerBug` for what lowering should not have left.
     """
     uses = Uses()
-    helpers = Helpers(_helper_names(program))
+    symbols = kernel_symbols(program)
+    helpers = Helpers(_helper_names(program, frozenset(symbols.values())))
     taken = frozenset(
         [
             *helpers.names,
-            *(kernel.name for kernel in program.kernels),
+            *symbols.values(),
             *(reader(name) for name in _registers(program)),
         ]
     )
-    written = [_kernel(kernel, target, uses, helpers, taken) for kernel in program.kernels]
+    written = [
+        _kernel(kernel, symbols[kernel.name], target, uses, helpers, taken)
+        for kernel in program.kernels
+    ]
     readers = [reader_text(name, bits) for name, bits in sorted(uses.registers.items())]
-    shared = ["extern __shared__ __align__(1024) unsigned char shared_memory[];\n"]
+    shared = [f"extern __shared__ __align__({SHARED_ALIGNMENT}) unsigned char shared_memory[];\n"]
     pieces = [
         f"// {program.name}, for {target}.\n",
         prelude(uses.snippets | helpers.needs, target.capability),
@@ -97,9 +102,20 @@ def generate(program: Program, target: Target) -> Source:
     return Source("\n".join(pieces), tuple(facts for _, facts in written))
 
 
-def _helper_names(program: Program) -> dict[str, str]:
+def kernel_symbols(program: Program) -> dict[str, str]:
+    """Give the symbols of a program's kernels in its cubin, by the names of the kernels."""
+    names = Names()
+    found: dict[str, str] = {}
+    for kernel in program.kernels:
+        # PTX takes no symbol of underscores alone.
+        spellable = re.search("[a-zA-Z0-9]", kernel.name) is not None
+        found[kernel.name] = names.fresh(kernel.name if spellable else "kernel")
+    return found
+
+
+def _helper_names(program: Program, symbols: frozenset[str]) -> dict[str, str]:
     """Choose a function name for each form that a program issues."""
-    names = Names(frozenset(kernel.name for kernel in program.kernels))
+    names = Names(symbols)
     found: dict[str, str] = {}
     for kernel in program.kernels:
         for stmt in walk_statements(kernel.body):
@@ -124,7 +140,12 @@ def _cells(kernel: Kernel) -> frozenset[str]:
 
 
 def _kernel(
-    kernel: Kernel, target: Target, uses: Uses, helpers: Helpers, taken: frozenset[str]
+    kernel: Kernel,
+    symbol: str,
+    target: Target,
+    uses: Uses,
+    helpers: Helpers,
+    taken: frozenset[str],
 ) -> tuple[str, KernelFacts]:
     read_only = read_only_pointers(kernel)
     expressions = Expressions(Names(taken), analyse_ranges(kernel), uses, read_only)
@@ -142,8 +163,8 @@ def _kernel(
     body = "".join(f"{line}\n" for line in writer.block(kernel.body, 1))
     block = cast("tuple[int, int, int] | None", static_shape(kernel.launch.block))
     qualifiers = _qualifiers(kernel, target, block)
-    head = _head(f'extern "C" __global__ void {qualifiers}{kernel.name}', declarators)
-    facts = KernelFacts(kernel.name, tuple(parameters), kernel.shared_bytes, block, kernel.launch)
+    head = _head(f'extern "C" __global__ void {qualifiers}{symbol}', declarators)
+    facts = KernelFacts(symbol, tuple(parameters), kernel.shared_bytes, block, kernel.launch)
     return f"{head} {{\n{body}}}\n", facts
 
 

@@ -152,23 +152,9 @@ struct alignas(64) tensor_map { uint64_t opaque[16]; };
 """
 
 _VECTOR = """\
-template <class T, int lanes> struct alignas(sizeof(T) * lanes) vector { T at[lanes]; };
-template <class T, int lanes> __device__ __forceinline__ vector<T, lanes> broadcast(T value) {
-  vector<T, lanes> result;
-#pragma unroll
-  for (int lane = 0; lane < lanes; ++lane) result.at[lane] = value;
-  return result;
-}
-#define VECTOR_ARITHMETIC(op)                                                   \\
-  template <class T, int lanes>                                                 \\
-  __device__ __forceinline__ vector<T, lanes> operator op(vector<T, lanes> a,   \\
-                                                          vector<T, lanes> b) { \\
-    _Pragma("unroll") for (int lane = 0; lane < lanes; ++lane)                  \\
-      a.at[lane] = a.at[lane] op b.at[lane];                                    \\
-    return a;                                                                   \\
-  }
-VECTOR_ARITHMETIC(+) VECTOR_ARITHMETIC(-) VECTOR_ARITHMETIC(*) VECTOR_ARITHMETIC(/)
-#undef VECTOR_ARITHMETIC
+template <class T, int lanes> struct alignas(sizeof(T) * lanes & -(sizeof(T) * lanes)) vector {
+  T at[lanes];
+};
 """
 
 # Every piece, in the order in which they are emitted.
@@ -194,7 +180,7 @@ SNIPPETS: dict[str, Snippet] = {
 
 # Names of the prelude and of CUDA C++ that generated code uses: no variable may hide them.
 _TAKEN = """
-    bit_cast widen narrow odd odd_float narrow_fma vector broadcast tensor_map divide modulo
+    bit_cast widen narrow odd odd_float narrow_fma vector tensor_map divide modulo
     floor_divide floor_modulo shift_left shift_right advance clamp absolute to_int32
     to_uint32 to_int64 to_uint64 shared_address global_address
     generic_address shared_memory decode_small_float encode_small_float uint128_t

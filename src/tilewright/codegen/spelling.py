@@ -51,6 +51,8 @@ _CPP_KEYWORDS = """
     void volatile wchar_t while xor xor_eq
 """
 _KEYWORDS = frozenset(_CPP_KEYWORDS.split())
+# What opens the arguments of a call, or the elements of a vector.
+_OPENING = re.compile(r"\(|\{\{")
 
 
 def bug(message: str, location: Location | None = None) -> CompilerBug:
@@ -59,18 +61,18 @@ def bug(message: str, location: Location | None = None) -> CompilerBug:
 
 
 def broken(line: str, depth: int = 0) -> list[str]:
-    """Indent a line of C++, and break it between arguments where it is too long."""
+    """Indent a line of C++, and break it between arguments or elements where it is too long."""
     pad = "  " * depth
     if len(pad) + len(line) <= WIDTH or '"' in line:
         return [pad + line]
-    head, bracket, arguments = line.partition("(")
-    if not bracket:
+    opened = _OPENING.search(line)
+    if opened is None:
         return [pad + line]
     inner = f"{pad}    "
     return [
-        f"{pad}{head}(",
+        pad + line[: opened.end()],
         *textwrap.wrap(
-            arguments,
+            line[opened.end() :],
             WIDTH,
             initial_indent=inner,
             subsequent_indent=inner,

@@ -37,6 +37,7 @@ from tilewright.ir.statements import (
     Bind,
     Block,
     Break,
+    Breakpoint,
     Continue,
     Declare,
     For,
@@ -145,6 +146,8 @@ class Statements:
                 return self._instruct(stmt)
             case Print(format=format, operands=operands):
                 return _call("printf", [string_literal(format), *map(self._printed, operands)])
+            case Breakpoint():
+                return "// a breakpoint: the simulator shows the state here"
             case Break():
                 return "break;"
             case Continue():

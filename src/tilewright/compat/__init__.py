@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Collection
 
 from tilewright.base.errors import LaunchError
 from tilewright.base.targets import DEFAULT_ORDER, Target
@@ -31,15 +32,16 @@ class _TorchImport(AfterImport):
 
 
 def install(
-    replace: bool = False, *, keep: tuple[str, ...] = (), target: str | Target | None = None
+    replace: bool = False, *, keep: str | Collection[str] = (), target: str | Target | None = None
 ) -> tuple[str, ...]:
     """Let `import tvm_tirx` mean this package and, without a GPU, PyTorch's `cuda` the CPU.
 
-    `keep` names packages whose names are left alone. `torch.cuda` describes the chip of
-    `target`, else that of the first usual target. Does nothing if it is installed already.
+    `keep` is a name, or several, to be left alone. `torch.cuda` describes the chip of `target`,
+    else that of the first usual target. Does nothing if it is installed already.
     Returns the package names that are substituted. Raises `LaunchError`: `name-taken` if a real
     package is imported or could be, unless `replace` is true; `bad-option` for a wrong `keep`.
     """
+    keep = (keep,) if isinstance(keep, str) else tuple(keep)
     if unknown := set(keep) - set(PACKAGES):
         raise LaunchError(
             f"{sorted(unknown)[0]!r} is not a name that is substituted",

@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import runpy
+import signal
 import sys
 import threading
 import traceback
@@ -17,7 +18,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tilewright.base.errors import LaunchError, TilewrightError
 from tilewright.base.locations import Location
@@ -25,11 +26,25 @@ from tilewright.base.locations import Location
 
 @dataclass(frozen=True)
 class Script:
-    """A program to run: a file, or a module if `is_module`, and its arguments."""
+    """A program to run: a file, a folder with a `__main__.py`, or a module if `is_module`."""
 
     name: str
     arguments: tuple[str, ...] = ()
     is_module: bool = False
+
+    @property
+    def file(self) -> str:
+        """Give the file that is run."""
+        path = Path(self.name)
+        return str(path / "__main__.py") if path.is_dir() else self.name
+
+    def names(self) -> dict[str, Any]:
+        """Run a file as an import of it would, and give its global names; its exceptions pass.
+
+        Raises `LaunchError` (`bad-option`) if there is no such file.
+        """
+        with _as_program([self.name, *self.arguments], str(Path(self.file).resolve().parent)):
+            return _run_file(self.file, Path(self.name).stem)
 
     def run(self) -> None:
         """Run it as `__main__`, with its own `sys.argv` and `sys.path`; its exceptions pass.
@@ -37,16 +52,16 @@ class Script:
         Returns when the threads that it started have ended, daemons apart. Raises `LaunchError`
         (`bad-option`) if there is no such file.
         """
-        folder = os.getcwd() if self.is_module else str(Path(self.name).resolve().parent)
+        folder = os.getcwd() if self.is_module else str(Path(self.file).resolve().parent)
         with _as_program([self.name, *self.arguments], folder):
             if self.is_module:
                 runpy.run_module(self.name, run_name="__main__", alter_sys=True)
             else:
-                _run_file(self.name)
+                _run_file(self.file)
             _join_threads()
 
 
-def _run_file(name: str) -> None:
+def _run_file(name: str, module: str = "__main__") -> dict[str, Any]:
     try:
         with io.open_code(str(Path(name).resolve())) as file:
             text = file.read()
@@ -54,10 +69,12 @@ def _run_file(name: str) -> None:
         raise LaunchError(
             f"the script {name!r} cannot be read", code="bad-option", found=str(error)
         ) from error
-    main = ModuleType("__main__")
+    main = ModuleType(module)
     main.__dict__.update(__file__=name, __builtins__=builtins, __spec__=None)
+    # Restored by `_as_program`: whatever asks for the program finds this one.
     sys.modules["__main__"] = main
     exec(compile(text, name, "exec"), main.__dict__)
+    return main.__dict__
 
 
 @contextlib.contextmanager
@@ -134,8 +151,8 @@ class FirstCompile(Generic[Found]):
 def reported(action: Callable[[], None]) -> int:
     """Run an action and give the exit code; report an exception as a user wants to see it.
 
-    Typed errors are shown as their text, others with a traceback of the user's frames only.
-    `SystemExit` and `KeyboardInterrupt` pass.
+    Typed errors are shown as their text, others, and an interruption, with a traceback of the
+    user's frames only. `SystemExit` passes.
     """
     try:
         action()
@@ -147,7 +164,15 @@ def reported(action: Callable[[], None]) -> int:
     except Exception as error:
         traceback.print_exception(error.with_traceback(_trimmed(error.__traceback__)))
         return 1
+    except KeyboardInterrupt as error:
+        _cut(error.__traceback__)
+        traceback.print_exception(error.with_traceback(_trimmed(error.__traceback__)))
+        return INTERRUPTED
     return 0
+
+
+# What a shell gives for a program that an interrupt has ended.
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def _caller(trace: TracebackType | None) -> Location | None:
@@ -171,6 +196,15 @@ def _trimmed(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and _is_ours(trace.tb_frame):
         trace = trace.tb_next
     return trace
+
+
+def _cut(trace: TracebackType | None) -> None:
+    """Drop the frames below the script's own."""
+    own = _trimmed(trace)
+    while own is not None and own.tb_next is not None:
+        if _is_ours(own.tb_next.tb_frame):
+            own.tb_next = None
+        own = own.tb_next
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -50,6 +50,13 @@ class TensorMapKind:
 
 
 @dataclass(frozen=True)
+class TupleKind:
+    """Several parameters under one name: `T.Tuple(T.int32, T.float32)`."""
+
+    fields: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Optional:
     """A parameter that may be specialised away."""
 
@@ -96,7 +103,7 @@ def tensor_type(shape: Any, kind: Any, space: Space, align: int, layout: Any) ->
             location=argument_place("align"),
             found=str(align),
         )
-    resolved = resolve_layout(layout, lifted, argument_place("layout"))
+    resolved = resolve_layout(layout, lifted, space, argument_place("layout"))
     return TensorType(lifted, as_dtype(kind), space, resolved, align)
 
 
@@ -133,18 +140,26 @@ def pointer(
     )
 
 
+def tuple_of(*fields: Any) -> TupleKind:
+    """Describe a parameter that is a tuple: each field becomes a parameter of the program.
+
+    The kernel has a Python tuple of them; a call is given a tuple, or the fields one by one.
+    """
+    return TupleKind(fields)
+
+
 def dynamic(name: str, kind: Any = "int32") -> Value:
     """Make a symbol for an extent that is known when the kernel is launched."""
     return wrap(Var(name, ScalarType(as_dtype(kind))))
 
 
-def parameter_type(annotation: Any, name: str, location: Location) -> Type:
-    """Read a parameter's annotation.
+def parameter_type(annotation: Any, name: str, location: Location, anywhere: bool = False) -> Type:
+    """Read a parameter's annotation; a helper's tensors may lie anywhere, a kernel's in global.
 
     Raises `FrontendError` (`bad-annotation`).
     """
     match annotation:
-        case TensorKind(TensorType(space=space)) if space is not Space.GLOBAL:
+        case TensorKind(TensorType(space=space)) if not (anywhere or space is Space.GLOBAL):
             raise FrontendError(
                 f"the tensor {name!r} is not in global memory, as parameters are",
                 code="bad-annotation",
@@ -169,6 +184,30 @@ def parameter_type(annotation: Any, name: str, location: Location) -> Type:
                 "a scalar such as T.int32",
                 found=repr(annotation),
             )
+
+
+def check_symbols(params: Sequence[Var]) -> None:
+    """Refuse parameters whose shapes have symbols that no argument tells.
+
+    Raises `FrontendError` (`bad-annotation`): a symbol is told by an axis that is it alone, or by
+    a parameter of its name.
+    """
+    shapes = [(each, each.type.shape) for each in params if isinstance(each.type, TensorType)]
+    told = {extent.name for _, shape in shapes for extent in shape if isinstance(extent, Var)}
+    told |= {each.name for each in params if isinstance(each.type, ScalarType)}
+    for param, shape in shapes:
+        for extent in shape:
+            for symbol in variables(extent):
+                if symbol.name not in told:
+                    raise FrontendError(
+                        f"no argument tells what {symbol.name} is",
+                        code="bad-annotation",
+                        location=param.location,
+                        expected=f"an axis of a parameter that is {symbol.name} alone, "
+                        f"or a parameter {symbol.name}",
+                        found=f"{symbol.name} as a part of {extent}",
+                        hint="give the whole extent a symbol of its own",
+                    )
 
 
 def symbols_of(types: Sequence[Type]) -> tuple[Var, ...]:

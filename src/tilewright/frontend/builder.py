@@ -18,10 +18,10 @@ from typing import Any
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import FrontendError, TilewrightError
 from tilewright.base.locations import Location
+from tilewright.frontend.splitting import parts, split
 from tilewright.ir.expressions import Expr, Load, Read, SpecialRegister, Var
 from tilewright.ir.statements import Allocate, Bind, Declare, Stmt
 from tilewright.ir.types import ScalarType, TensorType, Type
-from tilewright.ir.visit import children
 
 _current: ContextVar[Builder | None] = ContextVar("tilewright_builder", default=None)
 
@@ -39,7 +39,8 @@ class Builder:
     cells, `taken` those of variables that hold what a place held (see `frontend.taking`), and
     `exposed` says where the address of such a place was taken, in a later loop. `hint` is the
     name that the value of the current expression is about to get; `depth` counts the branches
-    and loops of the kernel that are open, `loops` only these; `reader` is who reads.
+    and loops of the kernel that are open, `loops` only these; `counters` are the variables of
+    open loops; `reader` is who reads.
     """
 
     blocks: list[list[Stmt]] = field(default_factory=list[list[Stmt]])
@@ -53,6 +54,7 @@ class Builder:
     hint: str | None = None
     depth: int = 0
     loops: int = 0
+    counters: list[Var] = field(default_factory=list[Var])
     reader: Any = None
 
     @contextmanager
@@ -75,8 +77,8 @@ class Builder:
             self.blocks.pop()
 
     def emit(self, statement: Stmt) -> None:
-        """Add a statement to the innermost block."""
-        self.blocks[-1].append(statement)
+        """Add a statement to the innermost block, after the parts of what is too large in it."""
+        self.blocks[-1].append(split(statement, self))
 
     def fresh(self, name: str) -> str:
         """Claim a name: the one wished for, or it with a number where it is taken."""
@@ -128,19 +130,21 @@ class Builder:
 
     def reads_state(self, value: Expr) -> bool:
         """Tell whether a later evaluation of an expression may give another value."""
+        return any(self._is_state(each) for each in parts(value))
+
+    def _is_state(self, value: Expr) -> bool:
         match value:
             case Var():
                 return value.name in self.cells
-            case Load() | Read():
-                return True
             case SpecialRegister():
                 return value.name in _CLOCKS
             case _:
-                return any(self.reads_state(e) for e in children(value) if isinstance(e, Expr))
+                return isinstance(value, Load | Read)
 
-    def argument(self, key: int | str) -> Location | None:
-        """Give the place of an argument of the call that is being made."""
-        return self.arguments.get(key, self.where)
+    def argument(self, *keys: int | str) -> Location | None:
+        """Give the place of an argument of the call that is being made, under any of its keys."""
+        places = (self.arguments[key] for key in keys if key in self.arguments)
+        return next(places, self.where)
 
 
 def active() -> Builder | None:
@@ -169,10 +173,10 @@ def here() -> Location | None:
     return None if builder is None else builder.where
 
 
-def argument_place(key: int | str) -> Location | None:
-    """Give the place of an argument of the call that is being made."""
+def argument_place(*keys: int | str) -> Location | None:
+    """Give the place of an argument of the call that is being made, under any of its keys."""
     builder = _current.get()
-    return None if builder is None else builder.argument(key)
+    return None if builder is None else builder.argument(*keys)
 
 
 def placed(error: TilewrightError, location: Location | None) -> TilewrightError:

@@ -10,11 +10,13 @@ from typing import Any
 
 from tilewright.base.dtypes import BOOL, UINT32, DType, dtype
 from tilewright.base.errors import FrontendError
+from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
+from tilewright.base.targets import MAX_THREADS
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.issuing import condition, issue, result, uint32
 from tilewright.frontend.tensors import Pointer, pointer_type
-from tilewright.frontend.values import constant_int, lift, operate, wrap
+from tilewright.frontend.values import constant_int, lift, operate, stored, wrap
 from tilewright.ir.expressions import (
     Bitcast,
     Expr,
@@ -37,17 +39,17 @@ FULL_MASK = 0xFFFFFFFF
 
 def any_sync(mask: Any, predicate: Any) -> Any:
     """Tell whether a predicate holds in any lane of a mask."""
-    return result("any", BOOL, named.VOTE_ANY, condition(predicate), uint32(mask))
+    return result("any", BOOL, named.VOTE_ANY, condition(predicate, 1), uint32(mask))
 
 
 def all_sync(mask: Any, predicate: Any) -> Any:
     """Tell whether a predicate holds in every lane of a mask."""
-    return result("every", BOOL, named.VOTE_ALL, condition(predicate), uint32(mask))
+    return result("every", BOOL, named.VOTE_ALL, condition(predicate, 1), uint32(mask))
 
 
 def ballot_sync(mask: Any, predicate: Any) -> Any:
     """Collect a predicate of the lanes of a mask into bits, uint32."""
-    return result("ballot", UINT32, named.VOTE_BALLOT, condition(predicate), uint32(mask))
+    return result("ballot", UINT32, named.VOTE_BALLOT, condition(predicate, 1), uint32(mask))
 
 
 def active_mask() -> Any:
@@ -64,18 +66,25 @@ def _shuffle(form: Form, mask: Any, value: Any, lane: Any, width: int, clamp: in
             location=argument_place(1),
             found=str(found.type),
         )
-    lanes = constant_int(width, "the width of a shuffle")
-    if lanes not in (1, 2, 4, 8, 16, 32):
-        raise FrontendError(
-            "the width of a shuffle is a power of two up to 32",
-            code="bad-call",
-            location=argument_place(3),
-            found=str(lanes),
-        )
+    lanes = _segment(width, "shuffle", argument_place("width", 3))
     segments = constant((32 - lanes) << 8 | clamp, UINT32)
     operands = (uint32(lane), segments, uint32(mask))
     words = [result("shuffled", w.dtype, form, w, *operands).expr for w in _words(found)]
     return wrap(_from_words(words, found.dtype))
+
+
+def _segment(width: Any, what: str, where: Location | None) -> int:
+    """Read how many lanes exchange values among themselves."""
+    lanes = constant_int(width, f"the width of a {what}")
+    if lanes not in (1, 2, 4, 8, 16, 32):
+        raise FrontendError(
+            f"the width of a {what} is a power of two up to 32",
+            code="bad-call",
+            location=where,
+            expected="1, 2, 4, 8, 16 or 32",
+            found=str(lanes),
+        )
+    return lanes
 
 
 def _words(value: Expr) -> list[Expr]:
@@ -145,11 +154,15 @@ def _reduction(op: str) -> str:
 
 def warp_reduce(value: Any, op: str, width: int = 32) -> Any:
     """Reduce over each `width` lanes of a warp by "sum", "max" or "min"; all get the result."""
+    return _warp_reduce(value, op, width, argument_place("width", 2))
+
+
+def _warp_reduce(value: Any, op: str, width: Any, where: Location | None) -> Any:
     kind = _reduction(op)
     builder = current()
     name = builder.named(None, op)
     total: Expr = lift(value)
-    offset = constant_int(width, "the width of a reduction") // 2
+    offset = _segment(width, "reduction", where) // 2
     while offset:
         total = _settled("partial", total)
         other = shfl_xor_sync(FULL_MASK, wrap(total), offset, 32).expr
@@ -171,10 +184,22 @@ def _settled(name: str, value: Expr) -> Expr:
 
 def cta_reduce(value: Any, op: str, num_warps: int, scratch: Any) -> Any:
     """Reduce over the threads of a CTA, through `num_warps` elements of shared memory."""
+    return _cta_reduce(value, op, num_warps, scratch, argument_place("num_warps", 2))
+
+
+def _cta_reduce(value: Any, op: str, num_warps: Any, scratch: Any, where: Location | None) -> Any:
     kind = _reduction(op)
     builder = current()
     name = builder.named(None, op)
     count = constant_int(num_warps, "the number of warps")
+    if not 1 <= count <= MAX_THREADS // 32:
+        raise FrontendError(
+            "a CTA does not have this number of warps",
+            code="bad-call",
+            location=where,
+            expected=f"1 … {MAX_THREADS // 32}",
+            found=str(count),
+        )
     partial = warp_reduce(value, op)
     with builder.block() as body:
         scratch[wrap(SpecialRegister("warp_id", location=here()))] = partial
@@ -191,7 +216,7 @@ def cta_reduce(value: Any, op: str, num_warps: int, scratch: Any) -> Any:
 
 def _fixed_warp(op: str) -> Callable[..., Any]:
     def reduce(value: Any, width: int = 32) -> Any:
-        return warp_reduce(value, op, width)
+        return _warp_reduce(value, op, width, argument_place("width", 1))
 
     reduce.__name__, reduce.__doc__ = f"warp_{op}", f"Reduce over the lanes of a warp by {op}."
     return reduce
@@ -199,7 +224,7 @@ def _fixed_warp(op: str) -> Callable[..., Any]:
 
 def _fixed_cta(op: str) -> Callable[..., Any]:
     def reduce(value: Any, num_warps: int, scratch: Any) -> Any:
-        return cta_reduce(value, op, num_warps, scratch)
+        return _cta_reduce(value, op, num_warps, scratch, argument_place("num_warps", 1))
 
     reduce.__name__, reduce.__doc__ = f"cta_{op}", f"Reduce over the threads of a CTA by {op}."
     return reduce
@@ -267,7 +292,7 @@ def atomic_add(ptr: Any, value: Any) -> Any:
     place, space = _atomic_space(ptr)
     kind = place.dtype
     form = _atomic(named.atomic_add, space, _ADDED.get(kind.name), kind)
-    return result("old", kind, form, place, cast(lift(value, kind), kind, here()))
+    return result("old", kind, form, place, stored(value, kind))
 
 
 def atomic_cas(ptr: Any, old: Any, new: Any) -> Any:
@@ -275,7 +300,7 @@ def atomic_cas(ptr: Any, old: Any, new: Any) -> Any:
     place, space = _atomic_space(ptr)
     kind = place.dtype
     form = _atomic(named.atomic_cas, space, f"b{kind.bits}", kind)
-    values = [cast(lift(each, kind), kind, here()) for each in (old, new)]
+    values = [stored(each, kind) for each in (old, new)]
     return result("old", kind, form, place, *values)
 
 

@@ -12,17 +12,25 @@ from typing import Any
 from tilewright.base.dtypes import BOOL, FLOAT32, INT32, UINT32, UINT64, dtype
 from tilewright.base.errors import FrontendError
 from tilewright.base.formats import directives
-from tilewright.frontend import collectives
+from tilewright.frontend import clusters, collectives, pairs, unsupported
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.collectives import FULL_MASK
 from tilewright.frontend.entry import KernelAttributes, LaunchConfig
-from tilewright.frontend.issuing import condition, issue, result, shared_address, uint32
+from tilewright.frontend.issuing import (
+    condition,
+    instruction,
+    issue,
+    result,
+    shared_address,
+    uint32,
+)
 from tilewright.frontend.namespaces import Namespace
 from tilewright.frontend.storage import decl_tensor
-from tilewright.frontend.tensor_descriptors import TCGEN05
+from tilewright.frontend.tensor_descriptors import TCGEN05, runtime_instr_desc
 from tilewright.frontend.tensor_maps import tensormap_encode_tiled
 from tilewright.frontend.tiles import TILE
 from tilewright.frontend.values import lift, wrap
+from tilewright.frontend.words import wait_until
 from tilewright.ir.expressions import (
     Bitcast,
     Expr,
@@ -35,7 +43,7 @@ from tilewright.ir.expressions import (
     select,
     unary,
 )
-from tilewright.ir.statements import Assert, Instruct, Print, While
+from tilewright.ir.statements import Assert, Print, While
 from tilewright.ir.types import PointerType, ScalarType
 from tilewright.isa import named
 from tilewright.isa.declaration import Form
@@ -128,7 +136,7 @@ def _wait(form: Form, bar: Any, phase: Any) -> None:
     builder.hint = None
     done = builder.declare("done", BOOL, constant(False, BOOL))
     barrier, parity = shared_address(bar), uint32(phase)
-    attempt = Instruct(form, (done, barrier, parity), location=here())
+    attempt = instruction(form, done, barrier, parity)
     builder.emit(While(unary("not", done), (attempt,), location=here()))
 
 
@@ -267,9 +275,11 @@ def _passed_as(operand: Expr) -> tuple[str, int]:
             return "nothing", 0
 
 
-def trap_when_assert_failed(predicate: Any) -> None:
-    """Trap if a predicate does not hold."""
-    current().emit(Assert(condition(predicate), "assertion failed", location=here()))
+def trap_when_assert_failed(predicate: Any, message: str | None = None) -> None:
+    """Trap if a predicate does not hold, with a message, by default the predicate itself."""
+    test = condition(predicate)
+    text = str(test) if message is None else message
+    current().emit(Assert(test, text, location=here()))
 
 
 def clock64() -> Any:
@@ -279,10 +289,43 @@ def clock64() -> Any:
     return wrap(builder.bind(builder.named(None, "clock"), register))
 
 
+_VECTORS = ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid")
+_CLUSTER_VECTORS = ("cluster_ctaid", "cluster_nctaid")
+_REGISTERS = {
+    **{f"{name}.{axis}": 32 for name in (*_VECTORS, *_CLUSTER_VECTORS) for axis in _AXES},
+    **dict.fromkeys(("laneid", "warpid", "clock"), 32),
+    "clock64": 64,
+}
+
+
+def mov_sreg(bits: int, reg: str) -> Any:
+    """Read a special register by its PTX name, as an int32 or an int64.
+
+    Raises `FrontendError` (`bad-call`) for registers that the simulator does not have, and for
+    another width than the register's.
+    """
+    width = _REGISTERS.get(reg)
+    if width != bits:
+        raise FrontendError(
+            f"there is no special register {reg!r}" if width is None else f"{reg} is read whole",
+            code="bad-call",
+            location=argument_place(1 if width is None else 0),
+            expected=", ".join(_REGISTERS) if width is None else f"{width} bits",
+            found=repr(reg) if width is None else f"{bits} bits",
+        )
+    builder, unsigned = current(), ScalarType(UINT64 if bits == 64 else UINT32)
+    value = cast(SpecialRegister(reg, unsigned, location=here()), dtype(f"int{bits}"), here())
+    name = builder.named(None, reg.replace(".", "_"))
+    return wrap(builder.bind(name, value) if builder.reads_state(value) else value)
+
+
 MEMBERS: dict[str, Any] = {
     **{name: _axis_id(name, register) for name, register in _AXIS_IDS.items()},
     **{name: _id(name, register) for name, register in _IDS.items()},
     **collectives.FUNCTIONS,
+    **clusters.FUNCTIONS,
+    **pairs.FUNCTIONS,
+    **unsupported.CUDA,
     "LaunchConfig": LaunchConfig,
     "KernelAttributes": KernelAttributes,
     "tile": TILE,
@@ -293,8 +336,8 @@ MEMBERS: dict[str, Any] = {
             *(warp_sync, warpgroup_sync, syncthreads_and, syncthreads_or),
             *(elect_sync, thread_fence, mbarrier_wait, mbarrier_wait_acquire_cluster),
             *(nano_sleep, fdividef, ffs_u32, cvta_generic_to_shared),
-            *(decl_tmem, get_tmem_addr, tensormap_encode_tiled),
-            *(printf, trap_when_assert_failed, clock64),
+            *(decl_tmem, get_tmem_addr, tensormap_encode_tiled, runtime_instr_desc),
+            *(printf, trap_when_assert_failed, clock64, mov_sreg, wait_until),
             _conversion("half2float", "float16", "float32"),
             _conversion("bfloat162float", "bfloat16", "float32"),
             _reinterpretation("float_as_uint", "float32", "uint32"),

@@ -1,6 +1,6 @@
 """Names while source is read: what each is bound to, where, and on which ways it is bound.
 
-May import `base`, `ir` and `frontend.builder`, `frontend.source`. A frame is one call of one
+May import `base`, `ir` and `frontend.source`, `frontend.values`. A frame is one call of one
 function; its scopes are the open blocks of the IR. Python lets a name outlive the branch or the
 loop that binds it; in the IR there may be no such value. Such a name is lost, and using it is an
 error.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,9 @@ from typing import Any
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.frontend.source import attribute_place, place
+from tilewright.frontend.values import Scalar, Value
+from tilewright.ir.expressions import Var, default_dtype
+from tilewright.ir.types import Type
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Lost:
 
     location: Location | None
     reason: str
+    value: Any = None
 
 
 @dataclass
@@ -52,10 +56,26 @@ class Scope:
 
 
 @dataclass
+class Result:
+    """What a function gives that states its type, and may return from within a branch or a loop.
+
+    `convert` makes a value one of the type. Where the function returns `early`, `cell` is to hold
+    what it gives, and `left` tells loops that they are left for good.
+    """
+
+    type: Type | None
+    convert: Callable[[Any, Type], Value]
+    early: bool = False
+    cell: Var | None = None
+    left: Var | None = None
+
+
+@dataclass
 class Frame:
     """One call of one function that is being read.
 
-    `outer` are the names around the function, nearest first; `site` is the call.
+    `outer` are the names around the function, nearest first; `site` is the call. `result` is
+    known for a function that states what it gives.
     """
 
     file: str
@@ -67,6 +87,7 @@ class Frame:
     # The kinds of the loops and blocks around the current statement, innermost last.
     nest: list[str] = field(default_factory=list[str])
     is_kernel: bool = False
+    result: Result | None = None
 
     def place(self, node: ast.AST) -> Location:
         """Give the place of a node."""
@@ -100,7 +121,8 @@ class Frame:
         """
         for scope in () if self.scopes[-1].is_own else self.scopes:
             if name in scope.reads:
-                lost = Lost(binding.location, "a turn of the loop binds it anew, after this")
+                reason = "a turn of the loop binds it anew, after this"
+                lost = Lost(binding.location, reason, binding.value)
                 raise _lost(name, lost, scope.reads[name])
         self.scopes[-1].names[name] = binding
 
@@ -116,8 +138,9 @@ class Frame:
             self.scopes.pop()
             self.nest.pop()
         for name, binding in scope.names.items():
-            lost = Lost(binding.location, reason) if isinstance(binding, Binding) else binding
-            self.bind_lost(name, lost)
+            if isinstance(binding, Binding):
+                binding = Lost(binding.location, reason, binding.value)
+            self.bind_lost(name, binding)
 
     def bind_lost(self, name: str, lost: Lost) -> None:
         """Note that a name was bound in a block that has ended."""
@@ -157,6 +180,18 @@ def _lost(name: str, lost: Lost, where: Location) -> FrontendError:
         f"the name {name!r} is not bound on every way to this use: {lost.reason}",
         code="unbound-name",
         location=where,
-        hint=f"declare a cell before it, and assign to that: `{name}: T.int32 = …`",
+        hint=_advice(name, lost.value),
         notes=(bound,) if bound else (),
     )
+
+
+def _advice(name: str, value: Any) -> str:
+    """Say how a value outlives a block; `value` is what the name is bound to there."""
+    match value:
+        case Scalar():
+            kind = value.dtype
+        case bool() | int() | float():
+            kind = default_dtype(value).name
+        case _:
+            return "bind it before the branch or the loop: there are cells for numbers only"
+    return f"declare a cell before it, and assign to that: `{name}: T.{kind} = …`"

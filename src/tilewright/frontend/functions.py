@@ -23,6 +23,7 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.frontend.annotations import Optional
 from tilewright.frontend.builder import Builder, active, current, here
+from tilewright.frontend.device_functions import DeviceFunction
 from tilewright.frontend.frames import Frame
 from tilewright.frontend.markers import Constexpr, Expanded
 from tilewright.frontend.reader import (
@@ -75,10 +76,18 @@ class KernelFunction:
         return f"<kernel function {self.name}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if active() is not None:
+            raise FrontendError(
+                f"the kernel function {self.name!r} is called from a kernel",
+                code="bad-call",
+                location=here(),
+                hint="a helper has no T.device_entry(…), and is decorated with @T.inline or "
+                "@T.function(private=True)",
+            )
         raise FrontendError(
             f"the kernel function {self.name!r} has to be compiled before it is called",
             code="bad-call",
-            location=here(),
+            location=_place_of_caller(),
             hint=f"tilewright.compile({self.name}, target=…)(…)",
         )
 
@@ -140,10 +149,7 @@ class JitTemplate:
             raise FrontendError(
                 f"{self.name!r} is specialised with the wrong constants",
                 code="bad-call",
-                location=here()
-                or Location(
-                    self.function.__code__.co_filename, self.function.__code__.co_firstlineno
-                ),
+                location=here() or _place_of_caller(),
                 expected=", ".join(sorted(wanted)) or "none",
                 found=", ".join(sorted(constants)) or "none",
             )
@@ -154,13 +160,39 @@ class JitTemplate:
             self._made[key] = KernelFunction(self.function, program, types)
         return self._made[key]
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise FrontendError(
+            f"the template {self.name!r} is called, which is no kernel yet",
+            code="bad-call",
+            location=here() or _place_of_caller(),
+            hint=f"tilewright.compile({self.name}.specialize(…))(…)",
+        )
+
     def __repr__(self) -> str:
         return f"<kernel template {self.name}>"
 
 
 def _identity(value: Any) -> tuple[Any, Any]:
-    """Tell values apart also where they are equal, as 1 and 1.0 are."""
-    return typing.cast("Any", type(value)), value
+    """Tell values apart also where they are equal, as 1 and 1.0 are; entries of containers too."""
+    kind = typing.cast("Any", type(value))
+    if kind in (list, tuple):
+        return kind, tuple(map(_identity, value))
+    if kind in (set, frozenset):
+        return kind, frozenset(map(_identity, value))
+    if kind is dict:
+        pairs = value.items()
+        return kind, tuple((_identity(key), _identity(each)) for key, each in pairs)
+    try:
+        hash(value)
+    except TypeError as error:
+        raise FrontendError(
+            "a constant of a template is one that can be told from others",
+            code="bad-call",
+            location=here() or _place_of_caller(),
+            expected="what is hashable, or lists, dictionaries and sets of that",
+            found=repr(value),
+        ) from error
+    return kind, value
 
 
 class InlineFunction(Expanded):
@@ -195,30 +227,84 @@ def function(
     private: bool = False,
     persistent: bool = False,
     check_well_formed: bool = True,
+    **unknown: Any,
 ) -> Any:
     """Read a Python function into a program, at once (a decorator).
 
-    Raises `FrontendError` for what is no program of the dialect.
+    A `private` one is no program but a helper of kernels that states its types, see
+    `frontend.device_functions`. Raises `FrontendError` for what is no program of the dialect.
     """
     around = _locals_of_caller()
+    _require("function", persistent, check_well_formed, unknown)
 
     def decorate(given: Any) -> Any:
-        if isinstance(given, LocalFunction | InlineFunction):
+        if isinstance(given, LocalFunction | Expanded):
             raise FrontendError(
                 "a kernel function is not defined inside another",
                 code="bad-call",
                 location=here(),
                 hint="use @T.inline for a helper",
             )
+        if private:
+            return DeviceFunction(given, around)
         program, types = read_function(given, None, around)
         return KernelFunction(given, program, types)
 
     return decorate if function is None else decorate(function)
 
 
-def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+def _require(
+    decorator: str, persistent: bool, check_well_formed: bool, unknown: Mapping[str, Any]
+) -> None:
+    """Refuse options of a decorator that would change nothing here."""
+    if unknown:
+        raise _bad_option(decorator, next(iter(unknown)), _OPTIONS[decorator])
+    if persistent:
+        hint = "leave it out: a kernel is persistent by looping over its tiles"
+        raise _bad_option(decorator, "persistent=True", "persistent=False", hint)
+    if not check_well_formed:
+        hint = "leave it out: every program is checked before it is compiled"
+        raise _bad_option(decorator, "check_well_formed=False", "check_well_formed=True", hint)
+
+
+_OPTIONS = {
+    "function": "private, persistent, check_well_formed",
+    "jit": "persistent, check_well_formed",
+    "inline": "none",
+    "macro": "hygienic",
+}
+
+
+def _bad_option(
+    decorator: str, found: str, expected: str, hint: str | None = None
+) -> FrontendError:
+    return FrontendError(
+        f"@T.{decorator} does not take {found}",
+        code="bad-call",
+        location=here() or _place_of_caller(),
+        expected=expected,
+        hint=hint,
+    )
+
+
+def _place_of_caller() -> Location | None:
+    """Give the line outside this package that is being executed."""
+    frame = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("tilewright."):
+        frame = frame.f_back
+    return None if frame is None else Location(frame.f_code.co_filename, frame.f_lineno)
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    persistent: bool = False,
+    check_well_formed: bool = True,
+    **unknown: Any,
+) -> Any:
     """Make a template of a function with `T.constexpr` parameters (a decorator)."""
     around = dict(_locals_of_caller())
+    _require("jit", persistent, check_well_formed, unknown)
 
     def decorate(given: FunctionType) -> JitTemplate:
         return JitTemplate(given, around)
@@ -226,8 +312,9 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return decorate if function is None else decorate(cast(FunctionType, function))
 
 
-def inline(function: Any = None, **options: Any) -> Any:
+def inline(function: Any = None, **unknown: Any) -> Any:
     """Expand a function where a kernel calls it (a decorator); it may return values."""
+    _require("inline", False, True, unknown)
 
     def decorate(given: Any) -> Any:
         return given if isinstance(given, LocalFunction) else InlineFunction(given)
@@ -235,9 +322,13 @@ def inline(function: Any = None, **options: Any) -> Any:
     return decorate if function is None else decorate(function)
 
 
-def macro(function: Any = None, **options: Any) -> Any:
+def macro(function: Any = None, *, hygienic: bool = True, **unknown: Any) -> Any:
     """Expand a function where a kernel calls it (a decorator)."""
-    return inline(function, **options)
+    _require("macro", False, True, unknown)
+    if not hygienic:
+        hint = "names in a helper are those where it is defined: give it what it needs"
+        raise _bad_option("macro", "hygienic=False", "hygienic=True", hint)
+    return inline(function)
 
 
 def meta_class(kind: type) -> type:

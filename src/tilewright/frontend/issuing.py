@@ -13,14 +13,37 @@ from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.tensors import Pointer, pointer_type
 from tilewright.frontend.values import Value, lift, wrap
-from tilewright.ir.expressions import Expr, cast, truth
+from tilewright.ir.expressions import Expr, as_constant, cast, truth
 from tilewright.ir.statements import Instruct
 from tilewright.ir.types import ScalarType
 from tilewright.isa.declaration import Form
 
 
+def choices(values: range | tuple[int, ...]) -> str:
+    """Write the values that an operand may have."""
+    if isinstance(values, range):
+        step = "" if values.step == 1 else f" in steps of {values.step}"
+        return f"{values.start} … {values[-1]}{step}"
+    return ", ".join(map(str, values))
+
+
+def instruction(form: Form, *operands: Expr) -> Instruct:
+    """Make an instruction; constants are held to the values that its operands may have."""
+    for operand, given in zip(form.operands, operands, strict=False):
+        number = as_constant(given)
+        if operand.values is not None and number is not None and number not in operand.values:
+            raise FrontendError(
+                f"the operand {operand.name!r} of {form.text} does not fit",
+                code="operand-type",
+                location=here(),
+                expected=choices(operand.values),
+                found=str(number),
+            )
+    return Instruct(form, operands, location=here())
+
+
 def issue(form: Form, *operands: Expr) -> None:
-    current().emit(Instruct(form, operands, location=here()))
+    current().emit(instruction(form, *operands))
 
 
 def result(name: str, kind: DType, form: Form, *operands: Expr) -> Any:
@@ -34,8 +57,8 @@ def uint32(value: Any) -> Expr:
     return cast(lift(value, UINT32), UINT32, here())
 
 
-def condition(value: Any) -> Expr:
-    return truth(lift(value), here())
+def condition(value: Any, position: int = 0) -> Expr:
+    return truth(lift(value), argument_place(position))
 
 
 def shared_address(value: Any, position: int = 0) -> Expr:

@@ -17,7 +17,17 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.narrow import format_of
 from tilewright.frontend.annotations import PointerKind
 from tilewright.frontend.builder import here
-from tilewright.frontend.values import Value, as_dtype, as_tuple, lift, operand, operate, wrap
+from tilewright.frontend.values import (
+    Value,
+    as_dtype,
+    as_tuple,
+    as_vector,
+    has_infinity,
+    lift,
+    operand,
+    operate,
+    wrap,
+)
 from tilewright.ir import expressions as ir
 from tilewright.ir.expressions import Bitcast, Expr, Intrinsic
 from tilewright.ir.types import ScalarType, bits_of
@@ -115,7 +125,7 @@ def count_function(name: str) -> Callable[[Any], Any]:
     def apply(x: Any) -> Any:
         value = lift(x)
         counted = isinstance(value.type, ScalarType) and value.dtype.is_integer
-        if not counted or value.dtype.bits > 64:
+        if not counted or value.dtype.bits > 64 or value.dtype.lanes != 1:
             raise FrontendError(
                 f"{name} counts bits of an integer",
                 code="type-mismatch",
@@ -181,9 +191,12 @@ def ldexp(x: Any, exponent: Any) -> Any:
 
 
 def ceildiv(x: Any, y: Any) -> Any:
-    """Divide integers, rounding up."""
+    """Divide, rounding up; integers by positive ones."""
     if not isinstance(x, Value) and not isinstance(y, Value):
         return -(-x // y)
+    kind = operate("add", x, y).expr.dtype
+    if kind.is_float:
+        return -operate("floordiv", -wrap(ir.cast(lift(x, kind), kind, here())), y)
     return operate("floordiv", operate("sub", operate("add", x, y), 1), y)
 
 
@@ -191,16 +204,17 @@ def select(condition: Any, true: Any, false: Any) -> Any:
     """Choose one of two values by a condition."""
     if not isinstance(condition, Value):
         return true if condition else false
-    return wrap(ir.select(condition.expr, operand(true), operand(false), here()))
+    choice = as_vector(condition.expr)
+    return wrap(ir.select(choice, operand(true), operand(false), here()))
 
 
 def cast(value: Any, dtype: Any) -> Any:
     """Convert a value to an element type."""
     kind = as_dtype(dtype)
-    found = lift(value, kind)
-    if found.type != ScalarType(kind):
+    found = lift(value, kind, converts=True)
+    if not isinstance(found.type, ScalarType):
         _scalar(found)
-    return wrap(ir.cast(found, kind, here()))
+    return wrap(ir.cast(as_vector(found), kind, here()))
 
 
 def reinterpret(value: Any, ty: Any = None, *, ty_args: Any = None) -> Any:
@@ -222,11 +236,16 @@ def reinterpret(value: Any, ty: Any = None, *, ty_args: Any = None) -> Any:
     return wrap(found if found.type == target else Bitcast(found, target, location=here()))
 
 
+def bitwise_not(x: Any) -> Any:
+    """Invert the bits of an integer."""
+    return ~x
+
+
 def infinity(dtype: Any = "float32") -> Any:
     """Give the infinity of a floating type."""
     kind = as_dtype(dtype)
     format = format_of(kind)
-    if not kind.is_float or (format is not None and format.specials != "ieee"):
+    if not has_infinity(kind):
         raise FrontendError(
             f"{kind} has no infinity",
             code="type-mismatch",
@@ -286,6 +305,7 @@ FUNCTIONS: dict[str, Any] = {
     "abs": absolute,
     "fma": fma,
     "ldexp": ldexp,
+    "bitwise_not": bitwise_not,
     "ceildiv": ceildiv,
     "select": select,
     "if_then_else": select,

@@ -17,6 +17,7 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, current, here
+from tilewright.frontend.issuing import choices
 from tilewright.frontend.taking import Taken, as_place
 from tilewright.frontend.tensors import (
     Pointer,
@@ -46,10 +47,10 @@ from tilewright.isa.declaration import (
     Spelling,
     accepted_types,
     accepts,
-    families,
     family_of_attribute,
     spell,
     token_of_attribute,
+    unknown_family,
 )
 
 
@@ -81,6 +82,16 @@ class Instruction:
             raise AttributeError(name)
         return Instruction(self.spelling.extend(token_of_attribute(name), here()))
 
+    def __getitem__(self, text: Any) -> Any:
+        raise FrontendError(
+            "an instruction that is being spelled has no items",
+            code="bad-call",
+            location=here(),
+            expected="a modifier after a dot, or all of the instruction's text at once",
+            found=f"{self!r}[{text!r}]",
+            hint=f"T.ptx[{f'{self.spelling.text}.{text}'!r}](…)" if isinstance(text, str) else None,
+        )
+
     def __call__(self, *operands: Any, pred: Any = None, preserve_dst: bool = False) -> None:
         issue(self.spelling, operands, pred, preserve_dst)
 
@@ -98,15 +109,18 @@ class Instructions:
             raise AttributeError(name)
         family = family_of_attribute(name)
         if family is None:
-            raise FrontendError(
-                f"there is no instruction {name!r}",
-                code="unknown-name",
-                location=here(),
-                expected="one of " + ", ".join(sorted(families())),
-            )
+            raise unknown_family(name, here())
         return Instruction(Spelling(family, (), here()))
 
-    def __getitem__(self, text: str) -> Instruction:
+    def __getitem__(self, text: Any) -> Instruction:
+        if not isinstance(text, str):
+            raise FrontendError(
+                "an instruction is given as the text that PTX writes",
+                code="bad-call",
+                location=here(),
+                expected='T.ptx["…"]',
+                found=repr(text),
+            )
         return Instruction(spell(text, here()))
 
     @staticmethod
@@ -163,7 +177,7 @@ def issue(spelling: Spelling, operands: Sequence[Any], pred: Any, preserve: bool
     fitting = [(form, declared_operands(form, len(operands))) for form in forms]
     candidates = [(form, expected) for form, expected in fitting if expected is not None]
     if not candidates:
-        raise _wrong_count(spelling, forms, len(operands))
+        raise _wrong_count(spelling, forms, operands)
     failure: FrontendError | None = None
     for form, expected in candidates:
         try:
@@ -177,15 +191,23 @@ def issue(spelling: Spelling, operands: Sequence[Any], pred: Any, preserve: bool
     raise failure
 
 
-def _wrong_count(spelling: Spelling, forms: Sequence[Form], count: int) -> FrontendError:
+def _wrong_count(
+    spelling: Spelling, forms: Sequence[Form], operands: Sequence[Any]
+) -> FrontendError:
+    count = len(operands)
+    listed = any(isinstance(each, list | tuple) for each in operands)
     expected = dict.fromkeys(_signature(form) for form in forms)
     return FrontendError(
         f"{spelling.text} is called with the wrong number of operands",
         code="operand-count",
         location=here(),
         expected="; or ".join(expected) or "none",
-        found=f"{count} operand{'s' * (count != 1)}",
+        found=f"{count} operand{'s' * (count != 1)}" + (", lists among them" if listed else ""),
+        hint=_ONE_BY_ONE if listed else None,
     )
+
+
+_ONE_BY_ONE = "the registers of a group are operands of their own: …(r[0], r[1]), or …(*registers)"
 
 
 def _signature(form: Form) -> str:
@@ -245,6 +267,8 @@ class Call:
     def _convert(
         self, operand: Operand, value: Any, position: int, where: Location | None
     ) -> Expr | None:
+        if isinstance(value, list | tuple):
+            raise self._wrong(operand, "one operand", "a list", where, _ONE_BY_ONE)
         match operand:
             case Operand(kind="immediate"):
                 return self._immediate(operand, value, where)
@@ -266,7 +290,7 @@ class Call:
                 found=f"{found.type} {found}",
             )
         if operand.values is not None and number not in operand.values:
-            raise self._wrong(operand, _choices(operand.values), str(number), where)
+            raise self._wrong(operand, choices(operand.values), str(number), where)
         return constant(number, dtype(accepted_types(operand.type)[0]), where)
 
     def _address(self, operand: Operand, value: Any, where: Location | None) -> Expr:
@@ -311,6 +335,9 @@ class Call:
             return truth(found, where)
         if not isinstance(found.type, ScalarType) or not accepts(operand.type, found.dtype):
             raise self._wrong(operand, _types(operand), str(found.type), where)
+        number = as_constant(found)
+        if operand.values is not None and number is not None and number not in operand.values:
+            raise self._wrong(operand, choices(operand.values), str(number), where)
         return found
 
     def _place(
@@ -369,13 +396,6 @@ def _is_local_array(tensor: Expr) -> bool:
 
 def _types(operand: Operand) -> str:
     return " or ".join(accepted_types(operand.type)) + f", because of .{operand.type}"
-
-
-def _choices(values: range | tuple[int, ...]) -> str:
-    if isinstance(values, range):
-        step = "" if values.step == 1 else f" in steps of {values.step}"
-        return f"{values.start} … {values[-1]}{step}"
-    return ", ".join(map(str, values))
 
 
 def _describe(value: Any) -> str:

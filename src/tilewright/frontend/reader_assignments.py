@@ -10,6 +10,7 @@ import ast
 import operator
 import typing
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from tilewright.base.dtypes import DType
@@ -19,13 +20,21 @@ from tilewright.frontend.annotations import PointerKind, TensorMapKind
 from tilewright.frontend.frames import Binding
 from tilewright.frontend.markers import Constexpr, Let, MetaValue
 from tilewright.frontend.reader_expressions import ExpressionReader
-from tilewright.frontend.storage import alloc_local, local_scalar
+from tilewright.frontend.storage import alloc_local, local_scalar, pointer_cell
 from tilewright.frontend.taking import settled, taken
-from tilewright.frontend.tensors import CellTensor, Pointer, TensorMap
-from tilewright.frontend.values import Cell, Scalar, ScalarKind, Value, VectorKind, lift, wrap
-from tilewright.ir.expressions import Constant, Var, cast
+from tilewright.frontend.tensors import CellTensor, Pointer, TensorMap, converted
+from tilewright.frontend.values import (
+    Cell,
+    Scalar,
+    ScalarKind,
+    Value,
+    VectorKind,
+    lift,
+    stored,
+    wrap,
+)
+from tilewright.ir.expressions import Constant, Var
 from tilewright.ir.statements import Assign
-from tilewright.ir.types import TensorType
 
 _MISSING = object()
 
@@ -36,11 +45,21 @@ class AssignmentReader(ExpressionReader):
     def assign_statement(self, node: ast.Assign) -> None:
         """Read `a = b = value`, or `a, b = values`."""
         first = node.targets[0]
-        self.builder.hint = getattr(first, "id", None) or getattr(first, "attr", None)
-        value = self.evaluate(node.value)
-        self.builder.hint = None
+        match first, node.value:
+            case ast.Tuple(elts=targets), ast.Tuple(elts=values) if _paired(targets, values):
+                pairs = zip(targets, values, strict=True)
+                value = tuple(self.in_order(self.evaluate_for(*pair) for pair in pairs))
+            case _:
+                value = self.evaluate_for(first, node.value)
         for target in node.targets:
             value = self.assign(target, value)
+
+    def evaluate_for(self, target: ast.expr, node: ast.expr) -> Any:
+        """Evaluate what a target is about to get; what it makes is named after the target."""
+        self.builder.hint = getattr(target, "id", None) or getattr(target, "attr", None)
+        value = self.evaluate(node)
+        self.builder.hint = None
+        return value
 
     def assign(self, target: ast.expr, value: Any) -> Any:
         """Assign a value to a target; gives what the target then stands for."""
@@ -111,17 +130,8 @@ class AssignmentReader(ExpressionReader):
             self.perform(where, operator.setitem, found.value, 0, value)
             return
         var = found.value.expr
-        stored = self.perform(where, lift, value, var.dtype)
-        if isinstance(stored.type, TensorType):
-            raise FrontendError(
-                f"a tensor cannot be assigned to the cell {name!r}",
-                code="type-mismatch",
-                location=where,
-                expected=str(var.type),
-                found=str(stored.type),
-            )
-        stored = self.perform(where, cast, stored, var.dtype, where)
-        self.builder.emit(Assign(var, stored, location=where))
+        held = self.perform(where, converted, value, var.type)
+        self.builder.emit(Assign(var, held.expr, location=where))
 
     def bind_value(self, name: str, value: Any, where: Location) -> Any:
         """Bind a name: to a value of the kernel, or to a Python object as it is."""
@@ -224,6 +234,10 @@ class AssignmentReader(ExpressionReader):
                 init = None if node.value is None else self.evaluate(node.value)
                 made = self.perform(where, self.declare, name, annotation.dtype, init)
                 self._place(target, made, where)
+            case PointerKind():
+                init = None if node.value is None else self.evaluate(node.value)
+                made = self.perform(where, pointer_cell, name, annotation.type, init)
+                self._place(target, made, where)
             case VectorKind() if node.value is None:
                 self.builder.hint = name
                 made = self.perform(where, alloc_local, annotation.shape, annotation.dtype)
@@ -262,9 +276,7 @@ class AssignmentReader(ExpressionReader):
         if isinstance(value, TensorMap):
             return value
         dtype = kind.dtype if isinstance(kind, ScalarKind) else None
-        bound = self.perform(where, lift, value, dtype)
-        if dtype is not None:
-            bound = self.perform(where, cast, bound, dtype)
+        bound = self.perform(where, lift if dtype is None else partial(stored, kind=dtype), value)
         self.builder.where = where
         return wrap(self.builder.bind(name, bound))
 
@@ -291,3 +303,9 @@ def _moved(tree: ast.expr, to: ast.expr) -> ast.expr:
         if isinstance(node, ast.expr):
             ast.copy_location(node, to)
     return tree
+
+
+def _paired(targets: list[ast.expr], values: list[ast.expr]) -> bool:
+    """Tell targets and values that are written out one for one."""
+    starred = any(isinstance(each, ast.Starred) for each in (*targets, *values))
+    return len(targets) == len(values) and not starred

@@ -12,6 +12,7 @@ import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, NoReturn
 
 from tilewright.base.errors import FrontendError, TilewrightError
@@ -152,9 +153,7 @@ class ExpressionReader:
                 parts = (self.evaluate(node.value), self.index(node.slice))
                 return self.item(*parts, self.frame.place(node))
             case ast.BinOp():
-                left, right = self.values([node.left, node.right])
-                where = self.frame.place(node)
-                return self.perform(where, self.binary_operator(node.op), left, right)
+                return self.operation(node)
             case ast.UnaryOp():
                 return self.unary(node)
             case ast.Compare():
@@ -165,6 +164,22 @@ class ExpressionReader:
                 return self.choice(node)
             case _:
                 return self.display(node)
+
+    def operation(self, node: ast.BinOp) -> Any:
+        """Evaluate an operator; a long chain of them, `a + b + …`, term by term."""
+        chain = [node]
+        while isinstance(chain[-1].left, ast.BinOp):
+            chain.append(chain[-1].left)
+        value = self.evaluate(chain[-1].left)
+        for each in reversed(chain):
+            left, right = self.in_order(self._with_right(value, each))
+            where = self.frame.place(each)
+            value = self.perform(where, self.binary_operator(each.op), left, right)
+        return value
+
+    def _with_right(self, left: Any, node: ast.BinOp) -> Iterator[Any]:
+        yield left
+        yield self.evaluate(node.right)
 
     def display(self, node: ast.expr) -> Any:
         """Evaluate what makes a Python object: displays, comprehensions, strings, functions."""
@@ -302,15 +317,29 @@ class ExpressionReader:
             found.append(value)
 
     def elements(self, nodes: Sequence[ast.expr]) -> list[Any]:
-        """Evaluate the elements of a display."""
+        """Evaluate the elements of a display; what they make is named by the display's name."""
         found: list[Any] = []
         plain = [each.value if isinstance(each, ast.Starred) else each for each in nodes]
-        for node, value in zip(nodes, self.values(plain), strict=True):
+        element = self.element_reader()
+        for node, value in zip(nodes, self.in_order(map(element, plain)), strict=True):
             if isinstance(node, ast.Starred):
                 found.extend(value)
             else:
                 found.append(value)
         return found
+
+    def element_reader(self) -> Callable[[ast.expr], Any]:
+        """Give what evaluates one element after another of what is about to get a name.
+
+        In `full = [T.alloc_shared(…), T.alloc_shared(…)]` they are full_0 and full_1.
+        """
+        whole, numbers = self.builder.hint, count()
+
+        def evaluate(node: ast.expr) -> Any:
+            self.builder.hint = f"{whole}_{next(numbers)}" if whole else None
+            return self.evaluate(node)
+
+        return evaluate
 
     def dictionary(self, node: ast.Dict) -> dict[Any, Any]:
         """Evaluate a dictionary display."""
@@ -331,13 +360,18 @@ class ExpressionReader:
         """Evaluate a comprehension as Python does, in a scope of its own."""
         self.frame.scopes.append(Scope(is_own=True))
         try:
-            yield from self._generate(list(generators), element)
+            yield from self._generate(list(generators), element, self.element_reader())
         finally:
             self.frame.scopes.pop()
 
-    def _generate(self, generators: list[ast.comprehension], element: ast.expr) -> Iterator[Any]:
+    def _generate(
+        self,
+        generators: list[ast.comprehension],
+        element: ast.expr,
+        read: Callable[[ast.expr], Any],
+    ) -> Iterator[Any]:
         if not generators:
-            yield self.evaluate(element)
+            yield read(element)
             return
         first, *rest = generators
         where = self.frame.place(first.iter)
@@ -345,7 +379,7 @@ class ExpressionReader:
             self.bind_target(first.target, item)
             conditions = (self.known_truth(each, self.evaluate(each)) for each in first.ifs)
             if all(conditions):
-                yield from self._generate(rest, element)
+                yield from self._generate(rest, element, read)
 
     def bind_target(self, target: ast.expr, value: Any) -> None:
         """Bind names of a target to parts of a Python value."""

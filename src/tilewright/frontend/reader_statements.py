@@ -15,14 +15,15 @@ from typing import Any
 from tilewright.base.dtypes import BOOL, INT32
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
-from tilewright.frontend.frames import Binding
+from tilewright.frontend.frames import Binding, Result
 from tilewright.frontend.markers import Loop
 from tilewright.frontend.reader_assignments import AssignmentReader
 from tilewright.frontend.taking import taken
 from tilewright.frontend.values import Value, lift_index, wrap
 from tilewright.ir.expressions import Constant, Expr, Var, cast, constant, int32, truth, unary
-from tilewright.ir.statements import Assert, Break, Continue, For, If, Return, Stmt, While
+from tilewright.ir.statements import Assert, Assign, Break, Continue, For, If, Return, Stmt, While
 from tilewright.ir.types import ScalarType
+from tilewright.ir.visit import walk_statements, written
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,12 @@ _NAMES: dict[type[ast.stmt], str] = {
 
 
 class StatementReader(AssignmentReader):
-    """Reads statements of the function that is being read."""
+    """Reads statements of the function that is being read.
+
+    `stopped` tells whether nothing follows the end of the block that was read last.
+    """
+
+    stopped = False
 
     def read_block(self, body: Sequence[ast.stmt]) -> Signal | None:
         """Read statements up to the end, or to the one that ends the block."""
@@ -167,9 +173,10 @@ class StatementReader(AssignmentReader):
         test = self.perform(place, truth, condition.expr, place)
         reason = "it is bound inside a branch"
         then = self.nested("branch", reason, node.body)
+        stops = self.stopped
         orelse = self.nested("branch", reason, node.orelse)
         self.builder.emit(If(test, then, orelse, location=where))
-        return None
+        return _STOP if stops and self.stopped else None
 
     def nested(
         self,
@@ -185,7 +192,7 @@ class StatementReader(AssignmentReader):
         try:
             with self.frame.scope(kind, reason), self.builder.block() as block:
                 begin()
-                self.read_block(body)
+                self.stopped = self.read_block(body) is not None
         finally:
             self.builder.depth -= 1
             self.builder.loops -= is_loop
@@ -250,7 +257,9 @@ class StatementReader(AssignmentReader):
 
         body = node.body if depth + 1 == len(targets) else []
         kind = "grid" if depth else "loop"
+        self.builder.counters.append(var)
         block = self.nested(kind, "it is bound inside a loop", body, begin)
+        self.builder.counters.pop()
         self.emit_loop(var, bounds, block, over.kind, self.frame.place(node))
 
     def emit_loop(
@@ -259,6 +268,7 @@ class StatementReader(AssignmentReader):
         """Add a loop to the kernel."""
         start, stop, step = bounds
         self.builder.emit(For(var, start, stop, step, body, kind, location=where))
+        self.emit_left(body, where)
 
     def unrolled(self, node: ast.For, items: Any) -> Signal | None:
         """Read the body once for each item of a Python iterable."""
@@ -303,6 +313,7 @@ class StatementReader(AssignmentReader):
             if issued:
                 test = constant(True, BOOL)
             self.builder.emit(While(test, body, location=where))
+            self.emit_left(body, where)
             return None
         self.builder.blocks[-1].extend(issued)
         while self.known_truth(node.test, condition):
@@ -322,7 +333,7 @@ class StatementReader(AssignmentReader):
         self, node: ast.stmt, word: str, statement: Callable[..., Stmt]
     ) -> Signal | None:
         """Read `break` or `continue`."""
-        inner = [kind for kind in self.frame.nest if kind != "region"]
+        inner = self._nest()
         loops = [index for index, kind in enumerate(inner) if kind in ("loop", "grid", "trace")]
         if not loops:
             self.refuse(node, f"`{word}` outside a loop")
@@ -343,6 +354,12 @@ class StatementReader(AssignmentReader):
             )
         return Signal(word)
 
+    def _nest(self) -> list[str]:
+        """List the blocks around a statement that belong to the kernel, or to the host's part."""
+        nest = self.frame.nest
+        begin = len(nest) - nest[::-1].index("region") if "region" in nest else 0
+        return nest[begin:]
+
     def return_statement(self, node: ast.Return) -> Signal | None:
         """Read `return`: of the kernel, or of a function that is expanded in it."""
         value = None if node.value is None else self.evaluate(node.value)
@@ -351,13 +368,54 @@ class StatementReader(AssignmentReader):
                 self.refuse(node, "`return` with a value")
             self.builder.emit(Return(location=self.frame.place(node)))
             return _STOP
+        if self.frame.result is not None:
+            return self.typed_return(node, self.frame.result, value)
         if {"loop", "grid", "branch"} & set(self.frame.nest):
             self.refuse(
                 node,
                 f"`return` of {self.frame.name!r} under a condition or a loop of the kernel",
-                hint="assign to a cell, and return that at the end",
+                hint="assign to a cell, and return that at the end; @T.function(private=True) "
+                "on a function with types lets it return anywhere",
             )
         return Signal("return", value)
+
+    def typed_return(self, node: ast.Return, result: Result, value: Any) -> Signal:
+        """Read `return` of a function that states what it gives."""
+        where = self.frame.place(node)
+        if (value is None) != (result.type is None):
+            stated = "nothing" if result.type is None else f"a {result.type}"
+            raise FrontendError(
+                f"{self.frame.name!r} states that it gives {stated}",
+                code="type-mismatch",
+                location=where,
+                expected="`return`" if result.type is None else "`return` with a value",
+                hint="state the type: `def f(…) -> T.float32:`" if result.type is None else None,
+            )
+        if result.type is not None:
+            value = self.perform(where, result.convert, value, result.type)
+        if not {"loop", "grid", "branch"} & set(self.frame.nest):
+            return Signal("return", value)
+        result.early = True
+        if value is not None:
+            self.set_result(result, value.expr, where)
+        if {"loop", "grid"} & set(self.frame.nest):
+            result.left = result.left or self.builder.variable("left", ScalarType(BOOL))
+            self.builder.emit(Assign(result.left, constant(True, BOOL), location=where))
+        self.builder.emit(Break(location=where))
+        return _STOP
+
+    def set_result(self, result: Result, value: Expr, where: Location | None) -> None:
+        """Put what a function gives into its cell."""
+        if result.cell is None:
+            result.cell = self.builder.variable("result", value.type)
+            self.builder.cells.add(result.cell.name)
+        self.builder.emit(Assign(result.cell, value, location=where))
+
+    def emit_left(self, body: tuple[Stmt, ...], where: Location) -> None:
+        """Go on to leave, after a loop that the function has returned from within."""
+        left = None if self.frame.result is None else self.frame.result.left
+        if left is not None and left in (var for s in walk_statements(body) for var in written(s)):
+            self.builder.emit(If(left, (Break(location=where),), (), location=where))
 
 
 def _ranges(bounds: Sequence[Any]) -> Loop:

@@ -11,13 +11,17 @@ from tilewright.base.dtypes import ALIASES, SCALARS, VECTOR_LANES, dtype
 from tilewright.base.errors import FrontendError
 from tilewright.frontend import (
     annotations,
+    debugging,
     entry,
     functions,
     loops,
     math,
+    older_frames,
     ptx,
     storage,
     tensor_maps,
+    unsupported,
+    vectors,
 )
 from tilewright.frontend.builder import here
 from tilewright.frontend.cuda import CUDA
@@ -67,6 +71,9 @@ KINDS: dict[str, ScalarKind] = {
 TABLE: dict[str, Any] = {
     **KINDS,
     **math.FUNCTIONS,
+    **vectors.FUNCTIONS,
+    **unsupported.TOP,
+    **older_frames.FUNCTIONS,
     # forms of functions
     "function": functions.function,
     "prim_func": functions.function,
@@ -78,10 +85,13 @@ TABLE: dict[str, Any] = {
     "constexpr": Constexpr(),
     "let": Let(),
     "static_assert": static_assert,
+    "breakpoint": debugging.breakpoint,
     # parameters
     "Tensor": annotations.tensor,
     "Ptr": annotations.pointer,
+    "ptr": annotations.pointer(),
     "handle": annotations.pointer(),
+    "Tuple": annotations.tuple_of,
     "TensorMap": annotations.TensorMapKind(),
     "Optional": optional,
     "dynamic": annotations.dynamic,

@@ -14,7 +14,14 @@ from tilewright.base.spaces import Space
 from tilewright.frontend.annotations import TensorKind, tensor_type
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.taking import Taken
-from tilewright.frontend.tensors import CellTensor, Pointer, Tensor, TensorMap, space_named
+from tilewright.frontend.tensors import (
+    CellTensor,
+    Pointer,
+    Tensor,
+    TensorMap,
+    converted,
+    space_named,
+)
 from tilewright.frontend.values import (
     Cell,
     Value,
@@ -23,6 +30,7 @@ from tilewright.frontend.values import (
     lift,
     lift_index,
     not_constant,
+    stored,
     wrap,
 )
 from tilewright.ir.expressions import (
@@ -36,12 +44,10 @@ from tilewright.ir.expressions import (
     SpecialRegister,
     Var,
     as_constant,
-    cast,
 )
 from tilewright.ir.print_expressions import SHARED_BASE_TYPE
-from tilewright.ir.statements import Write
+from tilewright.ir.statements import Declare, Write
 from tilewright.ir.types import TENSOR_MAP_POINTER, PointerType, ScalarType, TensorType
-from tilewright.layout import TCol, TLane
 
 _ALLOCATED = (Space.SHARED, Space.LOCAL)
 DEFAULT_ALIGNMENT = 64
@@ -161,8 +167,18 @@ def shared_scalar(dtype: Any = "int32", init: Any = None, *, name: str | None = 
 def local_scalar(dtype: Any = "int32", init: Any = None, *, name: str | None = None) -> Cell:
     """Declare a mutable cell of each thread."""
     kind, builder = as_dtype(dtype), current()
-    first = None if init is None else cast(lift(init, kind), kind, here())
+    first = None if init is None else stored(init, kind)
     return Cell(builder.declare(builder.named(name, "cell"), kind, first))
+
+
+def pointer_cell(name: str, type: PointerType, init: Any = None) -> Cell:
+    """Declare a mutable cell of each thread that holds a pointer."""
+    builder = current()
+    first = None if init is None else converted(init, type).expr
+    var = builder.variable(name, type)
+    builder.cells.add(var.name)
+    builder.emit(Declare(var, first, location=here()))
+    return Cell(var)
 
 
 def alloc_scalar(
@@ -186,9 +202,10 @@ class CellAddress:
 
 def address_of(place: Any) -> Any:
     """Point at an element of a tensor, its first one, a tensor map, or a mutable cell."""
-    match place.exposed() if isinstance(place, Taken) else place:
+    given: Any = place.exposed() if isinstance(place, Taken) else place
+    match given:
         case TensorMap() if current().in_kernel:
-            return wrap(AddressOf(place.expr, (), TENSOR_MAP_POINTER, location=here()))
+            return wrap(AddressOf(given.expr, (), TENSOR_MAP_POINTER, location=here()))
         case TensorMap():
             raise FrontendError(
                 "only a kernel points at a tensor map",
@@ -197,7 +214,7 @@ def address_of(place: Any) -> Any:
                 hint="the host names it: T.cuda.tensormap_encode_tiled(amap, …)",
             )
         case Tensor():
-            return place.data
+            return given.data
         case Value(expr=Load() as load):
             pointer = PointerType(
                 load.tensor.type.space,
@@ -249,8 +266,6 @@ def _declared(ptr: Any, type: TensorType, name: str | None) -> Expr:
     source = _address(ptr, type.space)
     if isinstance(source.type, PointerType) and not type.align:
         type = replace(type, align=max(source.type.align, type.dtype.bytes))
-    if type.space is Space.TMEM:
-        _require_cells(type)
     builder = current()
     return builder.bind(builder.named(name, "declared"), Declared(source, type, location=here()))
 
@@ -272,21 +287,6 @@ def _address(value: Any, space: Space) -> Expr:
         expected=expected + (", or a uint32" if space is Space.TMEM else ""),
         found=str(value.expr.type) if isinstance(value, Value) else repr(value),
     )
-
-
-def _require_cells(type: TensorType) -> None:
-    """Require a layout over the lanes and columns of Tensor Memory, if there is one."""
-    axes = () if type.layout is None else type.layout.axes
-    wrong = [axis.name for axis in axes if axis not in (TLane, TCol)]
-    if wrong:
-        raise FrontendError(
-            "a layout in Tensor Memory has other axes than its lanes and columns",
-            code="bad-layout",
-            location=argument_place("ty_args"),
-            expected=f"the axes {TLane.name} and {TCol.name}",
-            found=", ".join(dict.fromkeys(wrong)),
-            hint="tmem_datapath_layout and tmem_mma_operand_layout give such layouts",
-        )
 
 
 def shared_base(dtype: Any = None, align: int | None = None) -> Any:
@@ -316,8 +316,7 @@ def read(pointer: Any) -> Any:
 def write(pointer: Any, value: Any) -> None:
     """Write a value at a pointer."""
     base = _pointer(pointer)
-    stored = cast(lift(value, base.dtype), base.dtype, here())
-    current().emit(Write(base, stored, location=here()))
+    current().emit(Write(base, stored(value, base.dtype), location=here()))
 
 
 def special_register(name: str, dtype: Any = "int32") -> Any:

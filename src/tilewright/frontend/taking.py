@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import typing
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +54,7 @@ class Taken(Scalar):
         where = current().where
         return [Assign(cell, self.place, location=where) for cell in self.cells]
 
-    def exposed(self) -> Scalar:
+    def exposed(self) -> Any:
         """Become the place: what happens to it through its address is not seen otherwise."""
         builder = current()
         if builder.loops > self.loops:
@@ -160,21 +159,23 @@ class _View:
         return self.known[value]
 
 
-def _taken_entries(value: Any, name: str) -> Any:
+# The containers whose entries are taken; classes made from these are the user's own.
+_SEQUENCES: Any = (list, tuple)
+_MAPPINGS: Any = (dict,)
+_ITERATORS: Any = (type(iter([])),)
+
+
+def _taken_entries(held: Any, name: str) -> Any:
     """Take what a container holds; the container itself stays if nothing in it could change."""
-    kind = typing.cast("Any", type(value))
-    if kind is list or kind is tuple:
-        entries = typing.cast("Sequence[Any]", value)
-        new = [taken(each, name) for each in entries]
-        return value if all(a is b for a, b in zip(new, entries, strict=True)) else kind(new)
-    if kind is dict:
-        pairs = typing.cast("dict[Any, Any]", value)
-        found = {key: taken(each, name) for key, each in pairs.items()}
-        return value if all(found[key] is pairs[key] for key in pairs) else found
-    return iter(taken(list(value), name)) if kind is _ITERATOR else value
-
-
-_ITERATOR = type(iter([None]))
+    kind = typing.cast("Any", type(held))
+    if kind in _MAPPINGS:
+        found = {key: taken(each, name) for key, each in held.items()}
+        return found if any(found[key] is not held[key] for key in held) else held
+    if kind in _SEQUENCES:
+        new = [taken(each, name) for each in held]
+        changed = any(a is not b for a, b in zip(new, held, strict=True))
+        return kind(new) if changed else held
+    return iter([taken(each, name) for each in held]) if kind in _ITERATORS else held
 
 
 # ---------------------------------------------------------------------------- clearing up

@@ -20,11 +20,15 @@ from tilewright.frontend.issuing import shared_address
 from tilewright.frontend.namespaces import Namespace
 from tilewright.frontend.storage import CellAddress
 from tilewright.frontend.tensors import Pointer, pointer_type
+from tilewright.frontend.unsupported import BLOCK_SCALED
 from tilewright.frontend.values import as_dtype, lift
 from tilewright.ir.expressions import (
     AddressOf,
     Bitcast,
     Expr,
+    Load,
+    Read,
+    Var,
     as_constant,
     binary,
     cast,
@@ -35,6 +39,10 @@ from tilewright.ir.types import ScalarType
 from tilewright.isa import descriptors
 from tilewright.isa.tensor_core import shapes
 
+# Bytes that one of the leading and of the stride offset counts.
+_UNIT = 16
+# The first bits of the fields that choose the scales of B and of A, two bits each.
+_SCALE_IDS = (4, 29)
 # What a float32 is called as an element of which 19 bits count.
 _TF32 = "tf32"
 
@@ -53,6 +61,9 @@ def encode_matrix_descriptor(desc: Any, addr: Any, ldo: Any, sdo: Any, swizzle: 
     start = shared_address(addr, 1)
     if not isinstance(start.type, ScalarType):
         start = Bitcast(start, ScalarType(UINT32))
+    _require_fits("addr", "address", start)
+    _require_fits("ldo", "leading", lift(ldo), _UNIT)
+    _require_fits("sdo", "stride", lift(sdo), _UNIT)
     address = binary("shr", start, 4, here())
     word: Expr = constant(descriptors.encode_shared(0, 0, 0, mode), UINT64, here())
     for name, value in (("address", address), ("leading", lift(ldo)), ("stride", lift(sdo))):
@@ -114,6 +125,20 @@ def encode_instr_descriptor(
     _write(desc, constant(word, UINT32, here()), UINT32)
 
 
+def runtime_instr_desc(desc: Any, sf_id: Any) -> None:
+    """Write which scales, 0 to 3, a product with scales takes of each word, for A and for B alike.
+
+    `desc` points at the product's descriptor, a uint32. PTX ISA, tcgen05, "Instruction descriptor",
+    the matrix scale factor ids. Raises `FrontendError` (`operand-type`).
+    """
+    number = cast(lift(sf_id, UINT32), UINT32, here())
+    word: Expr = _target(desc, UINT32)
+    for at in _SCALE_IDS:
+        word = binary("and", word, 0xFFFFFFFF - (3 << at), here())
+        word = binary("or", word, binary("shl", number, at, here()), here())
+    _write(desc, word, UINT32)
+
+
 def _kind(d: str, a: str, b: str) -> str:
     """Name the kind of product that multiplies such elements."""
     for kind, formats in descriptors.FORMATS.items():
@@ -145,15 +170,38 @@ def _number(name: str, value: Any) -> int:
     return int(found)
 
 
+def _require_fits(name: str, field: str, value: Expr, unit: int = 1) -> None:
+    """Require a constant, which counts so many bytes, to be one that its field can hold."""
+    held = next(each for each in descriptors.SHARED_FIELDS if each.name == field)
+    number, last = as_constant(value), ((1 << held.width) - 1) * held.unit // unit
+    step = held.unit // unit
+    if number is not None and (number not in range(last + 1) or number % step):
+        steps = f"a multiple of {step} from " if step > 1 else ""
+        message = f"the {field} field of a matrix descriptor cannot hold {number}"
+        raise _refuse(message, name, f"{steps}0 to {last}")
+
+
 def _write(desc: Any, value: Expr, kind: DType) -> None:
     """Write a descriptor where a pointer leads."""
+    builder, where = current(), here()
+    match _target(desc, kind):
+        case Load() as element:
+            builder.emit(Store(element.tensor, element.indices, value, location=where))
+        case Read() as word:
+            builder.emit(Write(word.pointer, value, location=where))
+        case var:
+            builder.emit(Assign(var, value, location=where))
+
+
+def _target(desc: Any, kind: DType) -> Var | Load | Read:
+    """Give the place where a pointer leads: a cell, an element or a word of memory."""
     match desc:
         case CellAddress(var=var) if var.dtype == kind:
-            current().emit(Assign(var, value, location=here()))
+            return var
         case Pointer(expr=AddressOf() as place) if pointer_type(place).dtype == kind:
-            current().emit(Store(place.tensor, place.indices, value, location=here()))
+            return Load(place.tensor, place.indices, ScalarType(kind), location=here())
         case Pointer() if pointer_type(desc.expr).dtype == kind:
-            current().emit(Write(desc.expr, value, location=here()))
+            return Read(desc.expr, ScalarType(kind), location=here())
         case _:
             raise FrontendError(
                 f"a descriptor is written to a {kind}",
@@ -181,5 +229,8 @@ _POSITIONS = {
 }
 TCGEN05 = Namespace(
     "T.cuda.tcgen05",
-    {each.__name__: each for each in (encode_matrix_descriptor, encode_instr_descriptor)},
+    {
+        **{each.__name__: each for each in (encode_matrix_descriptor, encode_instr_descriptor)},
+        "encode_instr_descriptor_block_scaled": BLOCK_SCALED,
+    },
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewright.base.errors import FrontendError
@@ -23,6 +24,8 @@ from tilewright.frontend.values import (
     as_tuple,
     lift,
     lift_index,
+    operate,
+    stored,
     wrap,
 )
 from tilewright.ir.expressions import (
@@ -36,12 +39,11 @@ from tilewright.ir.expressions import (
     Var,
     as_constant,
     binary,
-    cast,
     int32,
 )
 from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Store, Write
-from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
+from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType, Type
 
 
 class Pointer(Value, of=PointerType):
@@ -61,6 +63,20 @@ class Pointer(Value, of=PointerType):
     def __add__(self, other: Any) -> Value:
         return wrap(self._element(other))
 
+    def __radd__(self, other: Any) -> Value:
+        return wrap(self._element(other))
+
+    def __sub__(self, other: Any) -> Value:
+        if isinstance(other, Pointer):
+            raise FrontendError(
+                "the distance of two pointers is not computed",
+                code="type-mismatch",
+                location=here(),
+                found=f"{self.expr.type} and {other.expr.type}",
+                hint="keep the index, and point with t.ptr_to([i])",
+            )
+        return wrap(self._element(operate("sub", 0, lift(other))))
+
     def __getitem__(self, index: Any) -> Value:
         return taken(self.at(index))
 
@@ -69,8 +85,8 @@ class Pointer(Value, of=PointerType):
         return wrap(Read(self._element(index), ScalarType(self.expr.dtype), location=here()))
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        stored = cast(lift(value, self.expr.dtype), self.expr.dtype)
-        current().emit(Write(self._element(index), stored, location=here()))
+        pointer, held = self._element(index), stored(value, self.expr.dtype)
+        current().emit(Write(pointer, held, location=here()))
 
     def _element(self, index: Any) -> Expr:
         return offset(self.expr, binary("mul", lift_index(index), self.expr.dtype.bytes))
@@ -172,11 +188,12 @@ class Tensor(Value, of=TensorType):
                 "a region of a tensor cannot be assigned to, or assigned",
                 code="type-mismatch",
                 location=here(),
+                found=str(value.expr.type) if isinstance(value, Value) else None,
                 hint="assign elements in a loop, or copy with T.cuda.tile.apply",
             )
         indices = element_indices(self, where)
-        stored = cast(lift(value, self.type.dtype), self.type.dtype, here())
-        current().emit(Store(self.expr, indices, stored, location=here()))
+        held = stored(value, self.type.dtype)
+        current().emit(Store(self.expr, indices, held, location=here()))
 
 
 class TensorMap(Value, of=TensorMapType):
@@ -189,6 +206,14 @@ class TensorMap(Value, of=TensorMapType):
         """Give the variable."""
         assert isinstance(self.expr, Var)
         return self.expr
+
+    def __getitem__(self, index: Any) -> Any:
+        raise FrontendError(
+            "a tensor map has no elements: it describes those of its tensor",
+            code="bad-index",
+            location=here(),
+            hint="copy by it: T.address_of(map) is the operand of a tensor copy",
+        )
 
 
 class Region(Tensor):
@@ -371,6 +396,36 @@ def offset(pointer: Expr, count: Expr) -> Expr:
         align = min(old.align, int(number) & -int(number))
     moved = PointerType(old.space, old.dtype, align)
     return Offset(pointer, count, moved, location=here())
+
+
+def converted(value: Any, type: Type) -> Value:
+    """Convert a value to a type: a number as an assignment does, a pointer to fewer alignments.
+
+    A tensor may be laid out in any way where the type says nothing of it. Raises
+    `FrontendError` (`type-mismatch`).
+    """
+    if isinstance(type, ScalarType):
+        return wrap(stored(value, type.dtype))
+    found = value.expr.type if isinstance(value, Value) else None
+    match type, found:
+        case PointerType(), PointerType():
+            same = (type.space, type.dtype) == (found.space, found.dtype)
+            if same and found.align > type.align:
+                return wrap(Offset(value.expr, int32(0), type, location=here()))
+        case TensorType(layout=layout), TensorType():
+            known = found if layout is not None else replace(found, layout=None)
+            found = replace(known, align=type.align) if type.align <= found.align else known
+        case _:
+            pass
+    if isinstance(value, Value) and found == type:
+        return value
+    raise FrontendError(
+        "this is of another type than is stated",
+        code="type-mismatch",
+        location=here(),
+        expected=str(type),
+        found=str(value.expr.type) if isinstance(value, Value) else repr(value),
+    )
 
 
 def space_named(scope: str) -> Space:

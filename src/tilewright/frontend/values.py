@@ -10,31 +10,40 @@ so at once.
 
 from __future__ import annotations
 
+import math
 import numbers
+import sys
 import typing
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tilewright.base.dtypes import INT32, DType, dtype
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
-from tilewright.frontend.builder import here
+from tilewright.base.narrow import format_of, overflows
+from tilewright.frontend.builder import active, here
 from tilewright.frontend.markers import MetaValue
 from tilewright.ir.expressions import (
+    Bitcast,
     Constant,
     Expr,
     Intrinsic,
     Operand,
+    Shuffle,
     Var,
     as_constant,
     as_expr,
     binary,
     cast,
     default_dtype,
+    lanes_of,
+    lanewise,
     unary,
 )
+from tilewright.ir.expressions import wrap as wrapped
 from tilewright.ir.types import ScalarType, TensorMapType
 
 # Operations whose literals stand for bits, not for numbers.
@@ -52,7 +61,7 @@ class ScalarKind:
     def __call__(self, value: Any = 0) -> Value:
         if isinstance(value, str):
             return wrap(as_expr(float(value), self.dtype))
-        return wrap(cast(lift(value, self.dtype), self.dtype, here()))
+        return wrap(cast(lift(value, self.dtype, converts=True), self.dtype, here()))
 
     def __getitem__(self, count: int | tuple[int, ...]) -> VectorKind:
         return VectorKind(self.dtype, count if isinstance(count, tuple) else (count,))
@@ -243,16 +252,16 @@ class Value:
         return operate("shr", other, self)
 
     def __neg__(self) -> Value:
-        return wrap(unary("neg", self.expr, here()))
+        return wrap(unary("neg", as_vector(self.expr), here()))
 
     def __pos__(self) -> Value:
         return self
 
     def __invert__(self) -> Value:
-        return wrap(unary("invert", self.expr, here()))
+        return wrap(unary("invert", as_vector(self.expr), here()))
 
     def __abs__(self) -> Value:
-        return wrap(Intrinsic("abs", (self.expr,), self.expr.type, location=here()))
+        return _function("abs", self.expr)
 
 
 class Scalar(Value, of=ScalarType):
@@ -267,11 +276,10 @@ class Scalar(Value, of=ScalarType):
 
     def astype(self, kind: Any) -> Value:
         """Convert to another element type."""
-        return wrap(cast(self.expr, as_dtype(kind), here()))
+        return wrap(cast(as_vector(self.expr), as_dtype(kind), here()))
 
     def __pow__(self, other: Any) -> Value:
-        power = cast(lift(other, self.expr.dtype), self.expr.dtype)
-        return wrap(Intrinsic("pow", (self.expr, power), self.expr.type, location=here()))
+        return _function("pow", self.expr, cast(lift(other, self.expr.dtype), self.expr.dtype))
 
 
 class Cell(Scalar):
@@ -332,23 +340,64 @@ def operand(value: Any) -> Operand:
             )
 
 
-def lift(value: Any, literal: DType | None = None) -> Expr:
-    """Make an expression; a Python number gets the type `literal` if that holds its kind."""
+def lift(value: Any, literal: DType | None = None, *, converts: bool = False) -> Expr:
+    """Make an expression; a Python number gets the type `literal` if that holds its kind.
+
+    Where a program asks for it to be converted, it may be beyond what a floating type holds.
+    Raises `FrontendError` (`type-mismatch`) for a literal that is out of range.
+    """
     found = operand(value)
     if isinstance(found, Expr):
         return found
     if isinstance(found, float) and literal is not None and not literal.is_float:
         literal = None
-    check_range(found, literal or default_dtype(found))
+    kind = literal or default_dtype(found)
+    if not (converts and kind.is_float):
+        check_range(found, kind)
     return as_expr(found, literal)
 
 
+def stored(value: Any, kind: DType) -> Expr:
+    """Convert a value to the element type of the place that it goes into.
+
+    Raises `FrontendError` (`type-mismatch`) for what is no number, for a float where integers
+    are held, which would lose its fraction, and for a literal that the type does not hold.
+    """
+    found = operand(value)
+    if isinstance(found, Expr) and not isinstance(found.type, ScalarType):
+        raise FrontendError(
+            "what is assigned here is no number",
+            code="type-mismatch",
+            location=here(),
+            expected=str(kind),
+            found=str(found.type),
+        )
+    is_float = found.dtype.is_float if isinstance(found, Expr) else isinstance(found, float)
+    if is_float and kind.is_integer:
+        raise FrontendError(
+            f"a float does not become {kind} unless a program says so",
+            code="type-mismatch",
+            location=here(),
+            expected=str(kind),
+            found=f"{found.type} {found}" if isinstance(found, Expr) else str(found),
+            hint=f'T.cast(…, "{kind}") drops the fraction; // divides integers',
+        )
+    if isinstance(found, Expr):
+        return cast(found, kind, here())
+    check_range(found, kind, signed=True)
+    return as_expr(found, kind)
+
+
 def check_range(value: Operand, kind: DType, signed: bool = False) -> None:
-    """Refuse an integer literal that the bits of a type cannot hold.
+    """Refuse a literal that a type cannot hold; a float may be infinite.
 
     Literals that stand for bits may be of either sign; `signed` ones are of the type's own.
     """
-    if isinstance(value, Expr | bool | float) or not kind.is_integer:
+    if isinstance(value, Expr | bool):
+        return
+    if kind.is_float:
+        _check_magnitude(value, kind)
+    if isinstance(value, float) or not kind.is_integer:
         return
     negative = kind.kind == "int" or not signed
     high = (1 << (kind.bits - (signed and kind.kind == "int"))) - 1
@@ -364,31 +413,81 @@ def check_range(value: Operand, kind: DType, signed: bool = False) -> None:
         )
 
 
+def _check_magnitude(value: float, kind: DType) -> None:
+    # `ml_dtypes` describes its own types and NumPy's.
+    largest = float(typing.cast("Any", ml_dtypes.finfo(kind.numpy)).max)
+    if abs(value) <= largest or value in (math.inf, -math.inf) or value != value:
+        return
+    if abs(value) > sys.float_info.max or overflows(float(value), kind.scalar):
+        raise FrontendError(
+            f"the number {value} is out of the range of {kind}",
+            code="type-mismatch",
+            location=here(),
+            expected=f"{-largest} … {largest}",
+            found=str(value),
+            hint=f'T.infinity("{kind}") is infinity' if has_infinity(kind) else None,
+        )
+
+
+def has_infinity(kind: DType) -> bool:
+    """Tell the element types that have infinities."""
+    format = format_of(kind)
+    return kind.is_float and (format is None or format.specials == "ieee")
+
+
 def lift_index(value: Any, what: str = "an index", where: Location | None = None) -> Expr:
     """Make an integer expression, int32 where it is a literal.
 
     Raises `FrontendError` (`bad-index`) for what is no integer.
     """
+    number = operand(value)
+    if isinstance(number, int) and wrapped(number, INT32) != number:
+        raise FrontendError(
+            f"{what} is out of the range of int32",
+            code="bad-index",
+            location=where or here(),
+            found=str(number),
+        )
     found = lift(value)
     if not isinstance(found.type, ScalarType) or not (
-        found.dtype.is_integer or found.dtype.is_bool
+        (found.dtype.is_integer or found.dtype.is_bool) and found.dtype.lanes == 1
     ):
         raise FrontendError(
             f"{what} is an integer",
             code="bad-index",
             location=where or here(),
             found=f"{found.type} {found}",
+            hint="T.masked_load reads at a vector of indices" if lanes_of(found) > 1 else None,
         )
     return cast(found, INT32) if found.dtype.is_bool else found
 
 
 def operate(op: str, left: Any, right: Any) -> Any:
     """Build an operation of two values at the place that is being read."""
-    sides = operand(left), operand(right)
+    sides = as_vector(operand(left)), as_vector(operand(right))
     for side, other in (sides, sides[::-1]):
         if isinstance(other, Expr) and isinstance(other.type, ScalarType):
             check_range(side, other.dtype, signed=op not in _BITWISE)
     return wrap(binary(op, *sides, here()))
+
+
+def as_vector(value: Any) -> Any:
+    """Bind a vector that is computed or read, for its elements to be taken one by one."""
+    builder = active()
+    plain = isinstance(value, Var | Shuffle)
+    plain |= isinstance(value, Bitcast) and isinstance(value.operand, Var)
+    if lanes_of(value) == 1 or plain or builder is None:
+        return value
+    return builder.bind("vector", value)
+
+
+def _function(name: str, *operands: Expr) -> Any:
+    """Apply a pure function, to vectors element by element."""
+
+    def apply(*values: Expr, location: Location | None) -> Expr:
+        return Intrinsic(name, values, values[0].type, location=location)
+
+    return wrap(lanewise(apply, here(), *map(as_vector, operands)))
 
 
 def _compare(op: str, left: Any, right: Any) -> Any:

@@ -28,6 +28,7 @@ from tilewright.ir.expressions import (
 )
 from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.types import TensorType
+from tilewright.layout import Axis as LayoutAxis
 from tilewright.layout import ComposeLayout, TCol, TileLayout, TLane, default_layout, m
 
 Layout = TileLayout | ComposeLayout
@@ -39,10 +40,13 @@ def bad_view(message: str, location: Location | None, **more: Any) -> FrontendEr
     return FrontendError(message, code="bad-view", location=location, **more)
 
 
-def resolve_layout(layout: Any, shape: Sequence[Expr], location: Location | None) -> Layout | None:
+def resolve_layout(
+    layout: Any, shape: Sequence[Expr], space: Space, location: Location | None
+) -> Layout | None:
     """Make a layout of what a program gives: a layout, `None`, or "default" for row-major.
 
-    Raises `FrontendError` (`bad-layout`) if it does not have the shape's number of elements.
+    Raises `FrontendError` (`bad-layout`) if it does not have the shape's number of elements, or
+    has axes that the space does not have.
     """
     extents = static_shape(shape)
     if layout is None:
@@ -55,7 +59,7 @@ def resolve_layout(layout: Any, shape: Sequence[Expr], location: Location | None
                 location=location,
                 found=_spell(shape),
             )
-        return default_layout(extents)
+        layout = default_layout(extents)
     if not isinstance(layout, TileLayout | ComposeLayout):
         raise FrontendError(
             "a layout is expected",
@@ -72,7 +76,40 @@ def resolve_layout(layout: Any, shape: Sequence[Expr], location: Location | None
             expected=f"{prod(extents)} elements, for the shape {extents}",
             found=f"{layout.size()} elements, in {layout!r}",
         )
+    _require_axes(layout, space, location)
     return layout
+
+
+# What a layout in a space may map to, and what to do about one that does not.
+_AXES = {
+    Space.TMEM: (
+        f"{TLane.name} and {TCol.name}",
+        "tmem_datapath_layout and tmem_mma_operand_layout give such layouts",
+    ),
+    Space.LOCAL: (f"{m.name} and the axes of threads", "Tensor Memory has a view of its own"),
+}
+_ADDRESSES = (m.name, "leave the layout out, or take one of addresses, as mma_shared_layout gives")
+
+
+def _has_axis(space: Space, axis: LayoutAxis) -> bool:
+    if space is Space.TMEM:
+        return axis in (TLane, TCol)
+    return axis == m or (space is Space.LOCAL and axis.is_thread)
+
+
+def _require_axes(layout: Layout, space: Space, location: Location | None) -> None:
+    """Require a layout over what a space has: addresses, registers of threads, or cells."""
+    wrong = [axis.name for axis in layout.axes if not _has_axis(space, axis)]
+    if wrong:
+        expected, hint = _AXES.get(space, _ADDRESSES)
+        raise FrontendError(
+            f"a layout of a tensor in {space.value} memory has axes that are not there",
+            code="bad-layout",
+            location=location,
+            expected=f"a layout over {expected}",
+            found=", ".join(dict.fromkeys(wrong)),
+            hint=hint,
+        )
 
 
 def _spell(shape: Sequence[Expr]) -> str:
@@ -131,7 +168,7 @@ def relayout(source: Expr, shape: Sequence[Expr], layout: Any, location: Locatio
         shape = _infer(shape, source, location)
     elif any(as_constant(extent) == -1 for extent in shape):
         shape = _infer_from_layout(shape, layout, location)
-    resolved = resolve_layout(layout, shape, location)
+    resolved = resolve_layout(layout, shape, type.space, location)
     for axis in (TLane.name, TCol.name) if type.space is Space.TMEM else (m.name,):
         held, reached = _span(type.layout, type.shape, axis), _span(resolved, shape, axis)
         if held is not None and reached is not None and reached > held:

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from tilewright.base.dtypes import BOOL, FLOAT32, INT32, DType
@@ -122,13 +124,30 @@ def _where() -> Any:
     return field(default=None, compare=False, kw_only=True, repr=False)
 
 
+def _same(a: float, b: float) -> bool:
+    if a != b:
+        return a != a and b != b
+    return a != 0 or math.copysign(1, a) == math.copysign(1, b)
+
+
 @dataclass(frozen=True)
 class Constant(Expr):
-    """A literal. Integers are in the range of their type; floats are Python floats."""
+    """A literal. Integers are in the range of their type; floats are Python floats.
+
+    Equal literals are the same value: all NaNs are one, and 0 is not -0.
+    """
 
     value: int | float | bool
     type: ScalarType
     location: Location | None = _where()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Constant):
+            return NotImplemented
+        return self.type == other.type and _same(self.value, other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.value if self.value == self.value else "nan"))
 
     def __str__(self) -> str:
         return str(self.value)
@@ -199,6 +218,19 @@ class Bitcast(Expr):
 
     operand: Expr
     type: Type
+    location: Location | None = _where()
+
+
+@dataclass(frozen=True)
+class Shuffle(Expr):
+    """Elements of vectors and numbers, laid end to end, by their places there: one, or a vector.
+
+    All arithmetic is of numbers: that of vectors is a shuffle of what their elements give.
+    """
+
+    sources: tuple[Expr, ...]
+    places: tuple[int, ...]
+    type: ScalarType
     location: Location | None = _where()
 
 
@@ -349,6 +381,31 @@ ARITHMETIC = (
     *("and", "or", "xor", "shl", "shr"),
 )
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+# How Python writes the operations that it has a sign for.
+SIGNS = {
+    "logical_or": "or",
+    "logical_and": "and",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "or": "|",
+    "xor": "^",
+    "and": "&",
+    "shl": "<<",
+    "shr": ">>",
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "neg": "-",
+    "invert": "~",
+    "not": "not",
+}
 LOGICAL = ("logical_and", "logical_or")
 _INTEGER_ONLY = ("and", "or", "xor", "shl", "shr")
 _DIVISIONS = ("floordiv", "mod", "truncdiv", "truncmod")
@@ -387,7 +444,9 @@ def as_expr(value: Operand, dtype: DType | None = None) -> Expr:
     """Make an expression of a Python number; expressions pass unchanged."""
     if isinstance(value, Expr):
         return value
-    return constant(value, dtype or default_dtype(value))
+    kind = dtype or default_dtype(value)
+    number = constant(value, kind.scalar)
+    return number if kind.lanes == 1 else broadcast(number, kind.lanes)
 
 
 def as_constant(value: Expr) -> int | float | bool | None:
@@ -399,7 +458,8 @@ def promote(left: DType, right: DType) -> DType:
     """Find the common type of two operands.
 
     Floats win over integers, wider over narrower; float16 with bfloat16 gives float32; among
-    integers of one width unsigned wins (as in C); booleans count as the other operand.
+    integers of one width unsigned wins (as in C); booleans count as the other operand. All are
+    scalar types.
     """
     if left == right or right.is_bool:
         return left
@@ -492,10 +552,12 @@ def binary(op: str, left: Operand, right: Operand, location: Location | None = N
     for side in (left, right):
         if isinstance(side, Expr) and not isinstance(side.type, ScalarType):
             raise _mismatch(op, as_expr(left), as_expr(right), location)
+    if lanes_of(left, right) > 1:
+        return lanewise(partial(binary, op), location, left, right)
     left, right = _lift(left, right)
     dtype = promote(left.dtype, right.dtype)
     if op in LOGICAL:
-        left, right = truth(left), truth(right)
+        left, right = truth(left, location), truth(right, location)
         return Binary(op, left, right, ScalarType(BOOL), location=location)
     if dtype.is_bool and op not in ("and", "or", "xor", "eq", "ne"):
         dtype = INT32
@@ -518,12 +580,17 @@ def binary(op: str, left: Operand, right: Operand, location: Location | None = N
     return Binary(op, left, right, ScalarType(result), location=location)
 
 
+_ELEMENT = "name an element, as in t[i]"
+
+
 def _mismatch(op: str, left: Expr, right: Expr, location: Location | None) -> FrontendError:
+    numbers = isinstance(left.type, ScalarType) and isinstance(right.type, ScalarType)
     return FrontendError(
-        f"the operation {op!r} does not take these operands",
+        f"the operation {SIGNS.get(op, op)!r} does not take these operands",
         code="type-mismatch",
         location=location or left.location or right.location,
         found=f"{left.type} and {right.type}",
+        hint=None if numbers else _ELEMENT,
     )
 
 
@@ -535,13 +602,16 @@ def unary(op: str, operand: Operand, location: Location | None = None) -> Expr:
     operand = as_expr(operand)
     if not isinstance(operand.type, ScalarType) or (op == "invert" and operand.dtype.is_float):
         raise FrontendError(
-            f"the operation {op!r} does not take this operand",
+            f"the operation {SIGNS.get(op, op)!r} does not take this operand",
             code="type-mismatch",
             location=location or operand.location,
             found=str(operand.type),
+            hint=None if isinstance(operand.type, ScalarType) else _ELEMENT,
         )
+    if operand.dtype.lanes > 1:
+        return lanewise(partial(unary, op), location, operand)
     if op == "not":
-        operand = truth(operand)
+        operand = truth(operand, location)
         if isinstance(operand, Constant):
             return constant(not operand.value, BOOL, location)
         return Unary(op, operand, ScalarType(BOOL), location=location)
@@ -561,33 +631,58 @@ def equal(left: Operand, right: Operand) -> Expr:
 
 
 def truth(value: Operand, location: Location | None = None) -> Expr:
-    """Build the truth of a number: whether it differs from zero."""
+    """Build the truth of a number: whether it differs from zero.
+
+    Raises `FrontendError` (`type-mismatch`) for what is none.
+    """
     value = as_expr(value)
-    known = isinstance(value.type, ScalarType) and value.dtype.is_bool
-    return value if known else binary("ne", value, 0, location)
+    if not isinstance(value.type, ScalarType):
+        raise FrontendError(
+            "a condition is a number or a truth value",
+            code="type-mismatch",
+            location=location or value.location,
+            found=f"{value.type} {value}",
+            hint=_ELEMENT,
+        )
+    return value if value.dtype.is_bool else binary("ne", value, 0, location)
 
 
 def select(
     condition: Expr, true: Operand, false: Operand, location: Location | None = None
 ) -> Expr:
     """Build a choice between two values, brought to one type."""
+    if (lanes := lanes_of(condition, true, false)) > 1 and not _one_choice(condition, true, false):
+        return lanewise(select, location, condition, true, false)
+    for side in (true, false):
+        if isinstance(side, Expr) and not isinstance(side.type, ScalarType):
+            raise _mismatch("select", as_expr(true), as_expr(false), location)
     true, false = _lift(true, false)
-    dtype = promote(true.dtype, false.dtype)
+    dtype = true.dtype if lanes > 1 else promote(true.dtype, false.dtype)
     true, false = cast(true, dtype), cast(false, dtype)
-    condition = truth(condition)
+    condition = truth(condition, location)
     if isinstance(condition, Constant):
         return true if condition.value else false
     return Select(condition, true, false, ScalarType(dtype), location=location)
 
 
+def _one_choice(condition: Expr, true: Operand, false: Operand) -> bool:
+    """Tell a choice between two vectors of one type by one condition."""
+    typed = isinstance(true, Expr) and isinstance(false, Expr) and true.type == false.type
+    return typed and condition.dtype.lanes == 1
+
+
 def cast(value: Operand, dtype: DType, location: Location | None = None) -> Expr:
     """Convert a value to an element type; literals convert at once, where that is exact.
 
-    Raises `FrontendError` (`type-mismatch`) between floats and integers of more than 64 bits.
+    A number becomes a vector of equal elements. Raises `FrontendError` (`type-mismatch`) between
+    floats and integers of more than 64 bits, and between vectors of different lengths.
     """
     value = as_expr(value)
     if value.dtype == dtype:
         return value
+    if value.dtype.lanes > 1 or dtype.lanes > 1:
+        convert = partial(cast, dtype=dtype.scalar)
+        return lanewise(convert, location or value.location, value, lanes=dtype.lanes)
     if dtype.is_bool:
         return truth(value, location)
     if value.dtype.is_float != dtype.is_float and max(value.dtype.bits, dtype.bits) > 64:
@@ -607,6 +702,89 @@ def cast(value: Operand, dtype: DType, location: Location | None = None) -> Expr
         if math.isfinite(number) and dtype.is_integer and _fits(math.trunc(number), dtype):
             return constant(math.trunc(number), dtype, location or value.location)
     return Cast(value, ScalarType(dtype), location=location or value.location)
+
+
+# ---------------------------------------------------------------------------- vectors
+
+
+def lanes_of(*values: Operand) -> int:
+    """Give the length of the longest vector among values; numbers have one lane."""
+    kinds = [each.type for each in values if isinstance(each, Expr)]
+    return max((each.dtype.lanes for each in kinds if isinstance(each, ScalarType)), default=1)
+
+
+def shuffle(
+    sources: Sequence[Expr], places: Sequence[int], location: Location | None = None
+) -> Expr:
+    """Take elements of vectors and numbers of one element type, laid end to end.
+
+    What is itself a shuffle is looked through; a vector that is taken whole is given as it is.
+    """
+    elements = [(each, lane) for each in sources for lane in range(each.dtype.lanes)]
+    taken = [_origin(*elements[place]) for place in places]
+    first, _ = taken[0]
+    kind = first.dtype.scalar.vector(len(places))
+    if first.dtype == kind and all(
+        _key(source) == _key(first) and lane == at for at, (source, lane) in enumerate(taken)
+    ):
+        return first
+    whole = {_key(source): source for source, _ in taken}
+    ends = accumulate((each.dtype.lanes for each in whole.values()), initial=0)
+    starts = dict(zip(whole, ends, strict=False))
+    chosen = tuple(starts[_key(source)] + lane for source, lane in taken)
+    return Shuffle(tuple(whole.values()), chosen, ScalarType(kind), location=location)
+
+
+def _key(source: Expr) -> Expr | int:
+    """Tell sources apart: what is computed anew each time is never the same."""
+    same = isinstance(source, Var | Constant) or source.dtype.lanes > 1
+    return source if same else id(source)
+
+
+def _origin(source: Expr, lane: int) -> tuple[Expr, int]:
+    while isinstance(source, Shuffle):
+        elements = [(each, at) for each in source.sources for at in range(each.dtype.lanes)]
+        source, lane = elements[source.places[lane]]
+    return source, lane
+
+
+def broadcast(value: Expr, lanes: int, location: Location | None = None) -> Expr:
+    """Make a vector of equal elements of a number."""
+    return shuffle((value,), (0,) * lanes, location)
+
+
+def lanewise(
+    function: Callable[..., Expr],
+    location: Location | None,
+    *values: Operand,
+    lanes: int | None = None,
+) -> Expr:
+    """Apply a function of numbers to each element of vectors; numbers go with all of them.
+
+    The function takes `location` by keyword. `lanes` is the length of the result, by default that
+    of the vectors. Raises `FrontendError` (`type-mismatch`) for vectors of other lengths.
+    """
+    count = lanes_of(*values) if lanes is None else lanes
+    lengths = [lanes_of(each) for each in values]
+    if any(each not in (1, count) for each in lengths):
+        raise FrontendError(
+            "vectors of different lengths do not go together",
+            code="type-mismatch",
+            location=location,
+            expected="vectors of one length, or a number",
+            found=" and ".join(map(str, sorted({*lengths, count} - {1}))) + " elements",
+        )
+
+    def element(value: Operand, lane: int) -> Operand:
+        if isinstance(value, Expr) and value.dtype.lanes > 1:
+            return shuffle((value,), (lane,))
+        return value
+
+    found = [
+        function(*(element(each, lane) for each in values), location=location)
+        for lane in range(count)
+    ]
+    return shuffle(found, range(count), location)
 
 
 def _fits(value: int, dtype: DType) -> bool:

@@ -19,6 +19,8 @@ from typing import Any, cast
 from tilewright.base.dtypes import INT32, UINT8, DType
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
+    COMPARISONS,
+    SIGNS,
     AddressOf,
     Binary,
     Bitcast,
@@ -36,6 +38,7 @@ from tilewright.ir.expressions import (
     Reshape,
     Select,
     SharedBase,
+    Shuffle,
     SpecialRegister,
     Subview,
     Unary,
@@ -46,27 +49,25 @@ from tilewright.layout import default_layout
 
 # Python's operators, loosest first: what they bind, how tightly.
 _OR, _AND, _NOT, _COMPARE, _UNARY, _ATOM = 1, 2, 3, 4, 11, 13
-_OPERATORS: dict[str, tuple[str, int]] = {
-    "logical_or": ("or", _OR),
-    "logical_and": ("and", _AND),
-    **{op: (sign, _COMPARE) for op, sign in (("eq", "=="), ("ne", "!="))},
-    **{op: (sign, _COMPARE) for op, sign in (("lt", "<"), ("le", "<="))},
-    **{op: (sign, _COMPARE) for op, sign in (("gt", ">"), ("ge", ">="))},
-    "or": ("|", 5),
-    "xor": ("^", 6),
-    "and": ("&", 7),
-    "shl": ("<<", 8),
-    "shr": (">>", 8),
-    "add": ("+", 9),
-    "sub": ("-", 9),
-    "mul": ("*", 10),
-    "div": ("/", 10),
-    "floordiv": ("//", 10),
-    "mod": ("%", 10),
+_LEVELS = {
+    "logical_or": _OR,
+    "logical_and": _AND,
+    **dict.fromkeys(COMPARISONS, _COMPARE),
+    "or": 5,
+    "xor": 6,
+    "and": 7,
+    **dict.fromkeys(("shl", "shr"), 8),
+    **dict.fromkeys(("add", "sub"), 9),
+    **dict.fromkeys(("mul", "div", "floordiv", "mod"), 10),
 }
+_OPERATORS = {op: (SIGNS[op], level) for op, level in _LEVELS.items()}
 # Operators that Python does not group from the left in twos: `a < b < c`, `a and b and c`.
 _NOT_ASSOCIATIVE = (_OR, _AND, _COMPARE)
-_UNARY_OPERATORS = {"neg": ("-", _UNARY), "invert": ("~", _UNARY), "not": ("not ", _NOT)}
+_UNARY_OPERATORS = {
+    "neg": (SIGNS["neg"], _UNARY),
+    "invert": (SIGNS["invert"], _UNARY),
+    "not": (SIGNS["not"] + " ", _NOT),
+}
 
 _AXIS_REGISTERS = {
     "tid": "thread_idx",
@@ -197,6 +198,9 @@ class Writer:
             case Bitcast():
                 operand = self.literal(node.operand)
                 return f"T.reinterpret({operand}, {self.type_argument(node.type)})"
+            case Shuffle():
+                sources, places = self.exprs(node.sources), ", ".join(map(str, node.places))
+                return f"T.shuffle([{sources}], [{places}])"
             case Intrinsic():
                 return f"T.{node.name}({', '.join(self.literal(e) for e in node.operands)})"
             case SpecialRegister():

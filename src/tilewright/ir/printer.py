@@ -39,6 +39,7 @@ from tilewright.ir.statements import (
     Bind,
     Block,
     Break,
+    Breakpoint,
     Continue,
     Declare,
     EncodeTensorMap,
@@ -145,6 +146,8 @@ class _Statements(Writer):
         super().__init__(repr if taken is None else self.named_layout)
         self.taken = taken or set()
         self.layouts: dict[Any, str] = {}
+        # Where launches stand for the kernels that they start.
+        self.program: Program | None = None
 
     def named_layout(self, layout: Any) -> str:
         if layout not in self.layouts:
@@ -165,17 +168,8 @@ class _Statements(Writer):
         )
         if flat:
             return lines + _indented(self.region(program, 0, flat=True))
-        return lines + _indented(self.host(program, program.host))
-
-    def host(self, program: Program, block: Block) -> list[str]:
-        indices = {kernel.name: index for index, kernel in enumerate(program.kernels)}
-        lines: list[str] = []
-        for stmt in block:
-            if isinstance(stmt, LaunchKernel):
-                lines += self.region(program, indices[stmt.kernel], flat=False)
-            else:
-                lines += self.statement(stmt)
-        return lines or ["pass"]
+        self.program = program
+        return lines + _indented(self.block(program.host))
 
     def region(self, program: Program, index: int, *, flat: bool) -> list[str]:
         kernel = program.kernels[index]
@@ -235,6 +229,9 @@ class _Statements(Writer):
             case For():
                 head = f"for {stmt.var.name} in {self.loop(stmt)}:"
                 return [head, *_indented(self.block(stmt.body))]
+            case LaunchKernel() if self.program is not None:
+                names = [each.name for each in self.program.kernels]
+                return self.region(self.program, names.index(stmt.kernel), flat=False)
             case EncodeTensorMap():
                 return [f'{stmt.var.name} = T.stack_alloca("tensormap", 1)', self.encoding(stmt)]
             case _:
@@ -303,13 +300,22 @@ class _Statements(Writer):
             case Print():
                 arguments = [quote(stmt.format), *map(self.expr, stmt.operands)]
                 return f"T.cuda.printf({', '.join(arguments)})"
+            case Breakpoint():
+                shown = [f"parts={stmt.parts!r}"] + [f"labels={stmt.labels!r}"] * bool(stmt.labels)
+                return f"T.breakpoint({', '.join([*map(self.expr, stmt.operands), *shown])})"
             case Assert():
-                message = f", {quote(stmt.message)}" if stmt.message else ""
-                return f"assert {self.expr(stmt.condition)}{message}"
+                return self.assertion(stmt)
             case LaunchKernel():
                 return f"# launch {stmt.kernel}"
             case _:
                 raise AssertionError(f"the printer does not know {type(stmt).__name__}")
+
+    def assertion(self, stmt: Assert) -> str:
+        condition, message = self.expr(stmt.condition), quote(stmt.message)
+        if stmt.message and not isinstance(stmt.condition, Constant):
+            return f"assert {condition}, {message}"
+        # What is known is asserted when the source is read.
+        return f"T.cuda.trap_when_assert_failed({condition}, {message})"
 
     def encoding(self, stmt: EncodeTensorMap) -> str:
         numbers = (*stmt.extents, *stmt.strides, *stmt.box, *stmt.steps)

@@ -187,6 +187,28 @@ class Print(Stmt):
     location: Location | None = _where()
 
 
+# What a breakpoint may show: its operands, shared memory, Tensor Memory.
+PARTS = ("regs", "shared", "tmem")
+
+
+@dataclass(frozen=True)
+class Breakpoint(Stmt):
+    """Show the state of the active threads, where a kernel is simulated; elsewhere it is nothing.
+
+    `operands` are values to show under their labels; `parts`, of `PARTS`, says what is shown.
+    """
+
+    labels: tuple[str, ...]
+    operands: tuple[Expr, ...]
+    parts: tuple[str, ...]
+    location: Location | None = _where()
+
+    @property
+    def text(self) -> str:
+        """Tell the breakpoint from others at its place."""
+        return f"breakpoint: {', '.join(self.parts)} {', '.join(self.labels)}"
+
+
 @dataclass(frozen=True)
 class Assert(Stmt):
     """Trap, with a message, if a condition does not hold."""
@@ -221,6 +243,7 @@ class Kernel:
     Before lowering, parameters are tensors and scalars, and shapes may mention shape symbols
     (`symbols`, int32 variables solved from the arguments). After `lower_views` parameters are
     pointers and scalars, and `shared_bytes` is the size of the one block of shared memory.
+    `shapes` are those of shared buffers that lie row by row, for reports.
     """
 
     name: str
@@ -230,6 +253,7 @@ class Kernel:
     symbols: tuple[Var, ...] = ()
     attributes: tuple[tuple[str, Any], ...] = ()
     shared_bytes: int = 0
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)
     location: Location | None = _where()
 
 

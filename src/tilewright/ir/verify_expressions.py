@@ -33,6 +33,7 @@ from tilewright.ir.expressions import (
     Reshape,
     Select,
     SharedBase,
+    Shuffle,
     SpecialRegister,
     Subview,
     Unary,
@@ -131,6 +132,8 @@ def _binary(node: Binary) -> str | None:
     left, right = node.left.type, node.right.type
     if not isinstance(left, ScalarType) or left != right:
         return f"the operands of {node.op!r} are a {left} and a {right}, which must be one type"
+    if left.dtype.lanes != 1:
+        return f"{node.op!r} takes vectors element by element"
     if node.op in LOGICAL:
         both = is_condition(node.left) and is_condition(node)
         return None if both else f"{node.op!r} takes and gives booleans"
@@ -166,8 +169,8 @@ def _cast(node: Cast) -> str | None:
     source, target = node.operand.type, node.type
     if not isinstance(source, ScalarType) or not isinstance(target, ScalarType):
         return f"a {source} is not converted into a {target}"
-    same = source.dtype.lanes == target.dtype.lanes
-    return None if same else f"a {source} and a {target} differ in their number of lanes"
+    numbers = source.dtype.lanes == target.dtype.lanes == 1
+    return None if numbers else f"a {source} is converted into a {target} element by element"
 
 
 def _bitcast(node: Bitcast) -> str | None:
@@ -177,8 +180,22 @@ def _bitcast(node: Bitcast) -> str | None:
     return None
 
 
+def _shuffle(node: Shuffle) -> str | None:
+    kinds = [each.type for each in node.sources]
+    if not all(
+        isinstance(each, ScalarType) and each.dtype.scalar == node.dtype.scalar for each in kinds
+    ):
+        return f"{node.dtype.scalar} elements are taken of {', '.join(map(str, kinds))}"
+    count = sum(each.dtype.lanes for each in node.sources)
+    if not all(0 <= place < count for place in node.places):
+        return f"of {count} elements those at {node.places} are taken"
+    return None if len(node.places) == node.dtype.lanes else f"{node.places} is no {node.type}"
+
+
 def _intrinsic(node: Intrinsic) -> str | None:
-    wrong = [each.type for each in node.operands if isinstance(each.type, TensorType)]
+    kinds = [each.type for each in node.operands]
+    wrong = [kind for kind in kinds if isinstance(kind, TensorType)]
+    wrong += [kind for kind in kinds if isinstance(kind, ScalarType) and kind.dtype.lanes != 1]
     return f"{node.name!r} does not take a {wrong[0]}" if wrong else None
 
 
@@ -298,6 +315,7 @@ EXPRESSION_RULES: tuple[Rule, ...] = (
     (Select, _select),
     (Cast, _cast),
     (Bitcast, _bitcast),
+    (Shuffle, _shuffle),
     (Intrinsic, _intrinsic),
     (Load, _load),
     (AddressOf, _address),

@@ -15,6 +15,7 @@ from tilewright.ir.statements import (
     Assert,
     Assign,
     Bind,
+    Breakpoint,
     Declare,
     EncodeTensorMap,
     For,
@@ -96,7 +97,7 @@ def _condition(stmt: If | While | Assert) -> str | None:
     return None if is_condition(condition) else f"a {condition.type} is no condition"
 
 
-def _print(stmt: Print) -> str | None:
+def _print(stmt: Print | Breakpoint) -> str | None:
     wrong = [e.type for e in stmt.operands if not isinstance(e.type, ScalarType | PointerType)]
     return f"a {wrong[0]} is not printed" if wrong else None
 
@@ -201,7 +202,7 @@ STATEMENT_RULES: tuple[Rule, ...] = (
     (Write, _write),
     (For, _loop),
     ((If, While, Assert), _condition),
-    (Print, _print),
+    ((Print, Breakpoint), _print),
     (EncodeTensorMap, _encode),
     (Apply, _apply),
     (Instruct, _instruct),

@@ -5,10 +5,12 @@ May import `base`. Importing this package enters every declaration in the table
 """
 
 from tilewright.isa import (
+    approximations,
     arithmetic,
     async_copy,
     atomics,
     barriers,
+    clusters,
     conversion,
     declaration,
     descriptors,
@@ -28,10 +30,12 @@ from tilewright.isa import (
 )
 
 __all__ = [
+    "approximations",
     "arithmetic",
     "async_copy",
     "atomics",
     "barriers",
+    "clusters",
     "conversion",
     "declaration",
     "descriptors",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.base.dtypes import FLOAT32, UINT32, DType, dtype
+from tilewright.base.dtypes import DType, dtype
 from tilewright.base.spaces import Space
 from tilewright.base.targets import Availability, since
 from tilewright.isa.declaration import (
@@ -295,17 +295,19 @@ mad = _integer_product("mad", "Multiply integers and add.", '9.7.1.4 "mad"')
 
 # ---------------------------------------------------------------------------- one operand and more
 
-for _op in ("min", "max"):
+minimum, maximum = (
     declare_plain(
-        _op,
+        op,
         "{type}",
         (*INTEGERS, *FLOATS, *HALVES, "f16x2", "bf16x2"),
-        operation(_op),
+        operation(op),
         names="ab",
-        summary=f"Give the {_op}imum; a number wins over NaN, and -0 is less than +0.",
-        section=f'9.7.1 "{_op}", 9.7.3 "{_op}", 9.7.4 "{_op}"',
+        summary=f"Give the {op}imum; a number wins over NaN, and -0 is less than +0.",
+        section=f'9.7.1 "{op}", 9.7.3 "{op}", 9.7.4 "{op}"',
         targets=_availability(75, 80, 80),
     )
+    for op in ("min", "max")
+)
 
 
 def _negative(m: Machine, a: Lanes) -> Lanes:
@@ -354,40 +356,3 @@ sqrt = declare_plain(
     summary="Give the square root, rounding to nearest even.",
     section='9.7.3.15 "sqrt"',
 )
-
-
-def _flushed(step: Step) -> Step:
-    """Flush subnormal inputs and results to zero (`.ftz`)."""
-
-    def flush(m: Machine, value: Lanes) -> Lanes:
-        bits = m.bitcast(value, UINT32)
-        small = (bits & 0x7F800000) == 0
-        return m.bitcast(m.select(small, bits & 0x80000000, bits), FLOAT32)
-
-    def flushed(m: Machine, a: Lanes) -> Lanes:
-        return flush(m, step(m, flush(m, a)))
-
-    return flushed
-
-
-_APPROXIMATE: dict[str, Step] = {
-    "ex2": function("exp2"),
-    "lg2": function("log2"),
-    "rcp": _reciprocal,
-    "rsqrt": function("rsqrt"),
-    "sqrt": function("sqrt"),
-    "sin": function("sin"),
-    "cos": function("cos"),
-}
-for _name, _step in _APPROXIMATE.items():
-    for _tokens, _meaning in (("approx.{type}", _step), ("approx.ftz.{type}", _flushed(_step))):
-        declare_plain(
-            _name,
-            _tokens,
-            ("f32",),
-            _meaning,
-            names="a",
-            summary=f"Approximate {_name}; the chip's own error is not modelled yet.",
-            section=f'9.7.3 "{_name}"',
-            exact=False,
-        )

@@ -265,6 +265,7 @@ mbarrier_arrive = declare(
 # ---------------------------------------------------------------------------- runs of bytes
 
 GRANULE = 16
+_SIZE = register("size", "u32", values=range(0, 1 << 32, GRANULE))
 
 
 def require_run(m: Machine, size: Lanes, *addresses: Lanes) -> None:
@@ -279,7 +280,12 @@ def _start_load(
     m: Machine, form: Form, dst: Lanes, src: Lanes, size: Lanes, mbar: Lanes, *hint: Lanes
 ) -> None:
     require_run(m, size, dst, src)
-    m.each_lane(lambda *operands: m.issue(form, operands, operands[3]), dst, src, size, mbar)
+
+    def one(dst: Lanes, src: Lanes, size: Lanes, mbar: Lanes) -> None:
+        # A copy of nothing is nothing that could be in flight.
+        m.when(size != 0, lambda: m.issue(form, (dst, src, size, mbar), mbar))
+
+    m.each_lane(one, dst, src, size, mbar)
 
 
 def _land_load(m: Machine, form: Form, dst: Lanes, src: Lanes, size: Lanes, mbar: Lanes) -> None:
@@ -297,7 +303,7 @@ bulk_load = declare(
     operands=lambda form: (
         address("dstMem", Space.SHARED, "write", 0, align=GRANULE),
         address("srcMem", Space.GLOBAL, "read", 0, align=GRANULE),
-        register("size", "u32"),
+        _SIZE,
         address("mbar", Space.SHARED, "update", 8),
         *policy(form),
     ),
@@ -312,7 +318,7 @@ def _start_store(m: Machine, form: Form, dst: Lanes, src: Lanes, size: Lanes, *h
     require_run(m, size, dst, src)
 
     def one(dst: Lanes, src: Lanes, size: Lanes, lane: Lanes) -> None:
-        m.issue(form, (dst, src, size), lane=lane)
+        m.when(size != 0, lambda: m.issue(form, (dst, src, size), lane=lane))
 
     m.each_lane(one, dst, src, size, m.lane_id())
 
@@ -335,7 +341,7 @@ bulk_store = declare(
     operands=lambda form: (
         address("dstMem", Space.GLOBAL, "write", 0, align=GRANULE),
         address("srcMem", Space.SHARED, "read", 0, align=GRANULE),
-        register("size", "u32"),
+        _SIZE,
         *policy(form),
     ),
     compute=_start_store,
@@ -359,7 +365,7 @@ bulk_prefetch = declare(
     targets=since(90),
     operands=lambda form: (
         address("srcMem", Space.GLOBAL, "", 0, align=GRANULE),
-        register("size", "u32"),
+        _SIZE,
         *policy(form),
     ),
     compute=_prefetch,

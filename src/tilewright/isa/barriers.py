@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.dtypes import UINT32
-from tilewright.base.targets import since
+from tilewright.base.targets import MAX_THREADS, since
 from tilewright.isa.declaration import (
     Declaration,
     Form,
@@ -111,9 +111,10 @@ def _just_arrive(m: Machine, form: Form, a: Lanes, b: Lanes) -> None:
 
 # ---------------------------------------------------------------------------- sync and arrive
 
-_A = register("a", "u32")
-_B = register("b", "u32")
-_B_OPTIONAL = register("b", "u32", optional=True)
+_COUNTS = range(WARP, MAX_THREADS + 1, WARP)
+_A = register("a", "u32", values=range(BARRIERS))
+_B = register("b", "u32", values=_COUNTS)
+_B_OPTIONAL = register("b", "u32", optional=True, values=_COUNTS)
 
 
 def _sync(family: str, syntax: str, aligned: bool, section: str) -> Declaration:
@@ -128,6 +129,7 @@ def _sync(family: str, syntax: str, aligned: bool, section: str) -> Declaration:
         compute=_nothing,
         lanes="warp",
         aligned=aligned,
+        excuses_exited=True,
         order=_CTA,
         wait=_WAIT,
     )
@@ -145,6 +147,7 @@ def _arrival(family: str, syntax: str, aligned: bool, section: str) -> Declarati
         compute=_just_arrive,
         lanes="warp",
         aligned=aligned,
+        excuses_exited=True,
         order=Order(releases=True, scope="cta"),
     )
 
@@ -211,6 +214,7 @@ def _reduction(family: str, syntax: str, aligned: bool) -> Declaration:
         legal=_red_rule,
         lanes="warp",
         aligned=aligned,
+        excuses_exited=True,
         result="uniform",
         order=_CTA,
         wait=_WAIT_RED,

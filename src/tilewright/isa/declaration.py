@@ -11,6 +11,7 @@ and the documentation are derived from it.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.base.targets import Availability
+from tilewright.isa.mnemonics import WORDS
 
 Role = Literal["in", "out", "inout"]
 Access = Literal["", "read", "write", "update"]
@@ -47,7 +49,8 @@ class Operand:
     `type` is the PTX type without its dot (`b32`, `f32`, `pred`, …). `count` registers form a
     group, printed in braces when `grouped`. An address accesses `bytes` bytes in `space`,
     aligned to `align`, in each lane of `lanes` (a number of leading lanes). An immediate is one
-    of `values`. An optional operand may be left out by the caller.
+    of `values`, as is a register that is given a constant. An optional operand may be left out
+    by the caller.
     """
 
     name: str
@@ -82,10 +85,14 @@ def register(
     count: int = 1,
     grouped: bool = False,
     optional: bool = False,
+    values: range | tuple[int, ...] | None = None,
 ) -> Operand:
-    """Declare a register operand, or a group of `count` registers."""
+    """Declare a register operand, or a group of `count` registers.
+
+    `values` are those that have a meaning: constants are held to them when a kernel is read.
+    """
     grouped = grouped or count > 1
-    return Operand(name, "register", type, role, count, grouped, optional=optional)
+    return Operand(name, "register", type, role, count, grouped, values=values, optional=optional)
 
 
 def predicate(name: str, *, role: Role = "in", optional: bool = False) -> Operand:
@@ -145,8 +152,8 @@ class Time:
 
     Synchronous when `agent` is empty. Else the named agent carries it out later, and
     `completes` says what tells: an mbarrier operand, or the kind of group it belongs to. The
-    operations of the agent "tensor" land in the order in which they were issued. Those of the
-    groups "tmem_load" and "tmem_store" belong to their warp: their registers are read or
+    operations of the agent "tensor" land in the order in which their thread issued them. Those
+    of the groups "tmem_load" and "tmem_store" belong to their warp: their registers are read or
     written later; a synchronous instruction that `completes` such a group waits for them.
     Those of "bulk_group" and "cp_async_group" belong to the thread that issued them, which
     commits them to groups and waits for the groups (`Machine.commit_group`). What the agent
@@ -165,15 +172,17 @@ class Wait:
 
     `arrive(machine, form, *operands)` runs once and returns state to keep; `poll(machine, form,
     *operands, *state)` runs each time the path is scheduled, until it is true; `awaits(machine,
-    form, *operands, *state)` names what is waited for, as a kind and a number. If
-    `gives_up`, the scheduler may let the instruction return although the poll is false; kind
-    "time" waits for nothing but that.
+    form, *operands, *state)` names what is waited for, as a kind and a number, and `detail`,
+    called alike, gives a number more (by default the last operand). If `gives_up`, the
+    scheduler may let the instruction return although the poll is false; kind "time" waits for
+    nothing but that.
     """
 
-    kind: Literal["mbarrier", "barrier", "group", "columns", "warp", "time"]
+    kind: Literal["mbarrier", "barrier", "cluster", "group", "columns", "warp", "time"]
     poll: Callable[..., Any]
     awaits: Callable[..., Any]
     arrive: Callable[..., Sequence[Any]] | None = None
+    detail: Callable[..., Any] | None = None
     gives_up: bool = False
 
 
@@ -248,6 +257,7 @@ class Declaration:
     legal: Callable[[Form], str | None]
     lanes: Literal["any", "one", "warp", "warpgroup"]
     aligned: bool
+    excuses_exited: bool
     result: Literal["as operands", "uniform", "lanes"]
     order: Callable[[Form], Order]
     time: Callable[[Form], Time]
@@ -362,6 +372,7 @@ def declare(
     legal: Callable[[Form], str | None] = lambda form: None,
     lanes: Literal["any", "one", "warp", "warpgroup"] = "any",
     aligned: bool = False,
+    excuses_exited: bool = False,
     result: Literal["as operands", "uniform", "lanes"] = "as operands",
     order: Order | Callable[[Form], Order] = Order(),
     time: Time | Callable[[Form], Time] = Time(),
@@ -385,6 +396,8 @@ def declare(
     sources may be free before its results exist has `reads(machine, form, *operands)`: the
     address and the size of the run of shared memory that it reads. `asm` overrides the
     operand list, as in `"{d}, [{map}, {coords}], [{mbar}]"`.
+    An instruction of a whole warp `excuses_exited` lanes if it waits only for those that are left;
+    one with a member mask always does.
     `exact` says that the meaning is confirmed; `volatile` is false for pure register work.
     """
     chosen = slots or {}
@@ -404,6 +417,7 @@ def declare(
         legal,
         lanes,
         aligned,
+        excuses_exited,
         result,
         _constant(order),
         _constant(time),
@@ -433,6 +447,26 @@ def family_of_attribute(name: str) -> str | None:
     return by_attribute.get(name.removesuffix("_")) or by_attribute.get(name)
 
 
+def unknown_family(name: str, location: Location | None = None) -> FrontendError:
+    """Describe an instruction that is not declared here: not supported, or not in the PTX ISA."""
+    word = re.split(r"[._]", name, maxsplit=1)[0]
+    if word in WORDS:
+        return FrontendError(
+            f"the instruction {word!r} is not supported yet",
+            code="not-supported",
+            location=location,
+        )
+    known = [family.replace(".", "_") for family in _registry]
+    close = difflib.get_close_matches(word, [*WORDS, *known], n=1)
+    return FrontendError(
+        f"there is no instruction {name!r}",
+        code="unknown-name",
+        location=location,
+        expected="one of " + ", ".join(sorted(_registry)),
+        hint=f"did you mean {close[0]}?" if close else None,
+    )
+
+
 def token_of_attribute(name: str) -> str:
     """Read a modifier token out of its attribute spelling (`async_`, `shared__cta`)."""
     return name.removesuffix("_").replace("__colon__", ":").replace("__", "::")
@@ -460,12 +494,14 @@ class Spelling:
         """
         longer = Spelling(self.family, (*self.tokens, token), location or self.location)
         if not longer._fillings():
+            close = difflib.get_close_matches(token, self.open_tokens(), n=1)
             raise FrontendError(
                 f"{self.text} has no modifier .{token}",
                 code="unknown-modifier",
                 location=longer.location,
                 expected=", ".join(f".{each}" for each in self.open_tokens()) or "no further one",
                 found=f".{token}",
+                hint=f"did you mean .{close[0]}?" if close else None,
             )
         return longer
 
@@ -533,12 +569,7 @@ def spell(text: str, location: Location | None = None) -> Spelling:
     names = sorted(_registry, key=len, reverse=True)
     candidates = [name for name in names if text == name or text.startswith(name + ".")]
     if not candidates:
-        raise FrontendError(
-            f"{text!r} does not begin with an instruction",
-            code="unknown-name",
-            location=location,
-            expected="one of " + ", ".join(sorted(_registry)),
-        )
+        raise unknown_family(text, location)
     failure: FrontendError | None = None
     for family in candidates:
         spelling = Spelling(family, (), location)

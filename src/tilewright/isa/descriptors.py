@@ -190,16 +190,22 @@ def encode_scaled_instruction(
     return _pack(SCALED_FIELDS, values)
 
 
+def _reserved(fields: Sequence[Field], width: int) -> int:
+    """Give the bits of a descriptor of a width that no field has."""
+    used = sum(((1 << field.width) - 1) << field.first for field in fields)
+    return ~used & ((1 << width) - 1)
+
+
 def decode_instruction(m: Machine, idesc: Lanes) -> dict[str, Lanes]:
     """Read the fields of a descriptor without scales, uint32 each; reserved bits must be 0."""
-    used = sum(((1 << field.width) - 1) << field.first for field in DENSE_FIELDS)
-    unused = ~used & 0xFFFFFFFF
+    unused = _reserved(DENSE_FIELDS, 32)
     m.require((idesc & unused) == 0, _CODE, "an instruction descriptor has reserved bits set")
     return {field.name: field.take(idesc) for field in DENSE_FIELDS}
 
 
 # ---------------------------------------------------------------------------- shared memory
 
+# Bits that are listed nowhere are zero: PTX ISA fixes bits 53 to 60, and leaves the others out.
 SHARED_FIELDS = (
     Field("address", 0, 14, 16),
     Field("leading", 16, 14, 16),
@@ -246,11 +252,13 @@ def decode_shared(m: Machine, desc: Lanes, transposed: Lanes, bits: int) -> Shar
     """Read the descriptor of a matrix of elements of so many bits.
 
     `transposed` (uint32, 0 or 1) says that it is MN-major. Faults (`undefined-operation`) on
-    another version, an absolute leading offset, a layout that there is not, and a swizzle that
-    such a matrix cannot have (PTX ISA, "Valid combinations of type-size, major-ness and
-    swizzling").
+    reserved bits that are set, another version, an absolute leading offset, a layout that there
+    is not, and a swizzle that such a matrix cannot have (PTX ISA, "Valid combinations of
+    type-size, major-ness and swizzling").
     """
     fields = {field.name: field.take(desc) for field in SHARED_FIELDS}
+    unused = _reserved(SHARED_FIELDS, 64)
+    m.require((desc & unused) == 0, _CODE, "a matrix descriptor has reserved bits set")
     m.require(
         (fields["version"] == _VERSION) & (fields["absolute"] == 0),
         _CODE,

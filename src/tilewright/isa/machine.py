@@ -213,6 +213,15 @@ class Machine(Protocol):
         """Apply a pure function by its name in the IR: "fma", "sqrt", "popcount", "min", …"""
         ...
 
+    def approximate(self, name: str, value: Lanes) -> Lanes:
+        """Apply a function as the special function unit does, to float32.
+
+        `name` is "exp2", "log2", "rcp", "rsqrt" or "sqrt". Subnormal operands count as zeros, and
+        subnormal results become zeros. With `fast` numerics results are rounded correctly, or
+        nearly so; with `exact` ones they are a chip's.
+        """
+        ...
+
     def select(self, condition: Lanes, true: Lanes, false: Lanes) -> Lanes:
         """Choose lane by lane; both sides have one type."""
         ...
@@ -344,7 +353,7 @@ class Machine(Protocol):
         """Multiply warp fragments: D = A·B + C, with A as m × k, B as n × k, C as m × n.
 
         Registers hold packed elements as the fragments say. With `fast` numerics each output
-        is a float32 FMA chain in ascending k from C.
+        is a float32 FMA chain in ascending k from C, with `exact` ones see `numerics`.
         """
         ...
 
@@ -377,7 +386,8 @@ class Machine(Protocol):
         first row, with rows as those of D and packed elements, in Tensor Memory. `shape` is
         (M, N, K), `types` those of the inputs and of D. What is asked for must have been checked
         (`require`) to lie in lanes and columns that are allocated. With `fast` numerics each
-        output is a float32 FMA chain in ascending k, from D · scale or from 0.
+        output is a float32 FMA chain in ascending k, from D · scale or from 0; with `exact` ones
+        see `numerics`.
         """
         ...
 
@@ -394,6 +404,30 @@ class Machine(Protocol):
 
     def set_cta_state(self, field: str, value: Lanes) -> None:
         """Write a word of the CTA's state."""
+        ...
+
+    def cluster_state(self, field: str) -> Lanes:
+        """Read a word of the state that the CTAs of a cluster share, uint32; all uniform.
+
+        Of the cluster's barrier: "generation", how often it has completed; "arrived" and
+        "expected", threads. "threads" is how many the cluster has, "exited" how many have.
+        """
+        ...
+
+    def set_cluster_state(self, field: str, value: Lanes) -> None:
+        """Write a word of the cluster's state."""
+        ...
+
+    def warp_state(self, field: str) -> Lanes:
+        """Read a word of the warp's state, uint32: a set of lanes, none at the start.
+
+        "exited" have returned. "cluster_arrived" have arrived at the cluster's barrier and not
+        waited yet; of these, "cluster_parity" are those that did when its generation was odd.
+        """
+        ...
+
+    def set_warp_state(self, field: str, value: Lanes) -> None:
+        """Write a word of the warp's state."""
         ...
 
     def barrier_state(self, barrier: Lanes, field: str) -> Lanes:
@@ -427,6 +461,22 @@ class Machine(Protocol):
         If the declaration has `reads`, it lands in two steps: first what it reads is taken, and
         only later does it write.
         """
+        ...
+
+    def mbarrier_in_use(self, barrier: Lanes) -> Lanes:
+        """Tell whether somebody waits at the mbarrier at a shared address, or something in flight
+        is seen through it; uniform."""
+        ...
+
+    def tally(self, barrier: Lanes, expected: Lanes, come: Lanes) -> None:
+        """Count bytes (uint32) that an mbarrier is to expect, and bytes that have come.
+
+        For reports only: an mbarrier itself keeps no more than the difference. Uniform.
+        """
+        ...
+
+    def clear_tally(self, barrier: Lanes) -> None:
+        """Count the bytes of an mbarrier from zero, as for a phase that begins. Uniform."""
         ...
 
     def commit_group(self, group: str) -> None:

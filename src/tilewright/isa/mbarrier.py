@@ -38,6 +38,7 @@ from tilewright.isa.declaration import (
 )
 from tilewright.isa.machine import Lanes, Machine, uint32
 
+BYTES = 8
 LIMIT = (1 << 20) - 1
 _CODE = "mbarrier-protocol"
 _HALF = (1 << 31) - 1
@@ -90,12 +91,19 @@ def _read(m: Machine, where: Lanes) -> tuple[Lanes, State]:
 def _write(m: Machine, where: Lanes, state: State) -> None:
     """Write an mbarrier back, ending its phase if nothing is pending any more."""
     ended = (state.pending == 0) & (state.transactions == 0)
+    m.when(ended, lambda: m.clear_tally(where))
     after = replace(
         state,
         pending=m.select(ended, state.expected, state.pending),
         phase=state.phase ^ m.cast(ended, UINT32),
     )
     m.store(Space.SHARED, where, [_encode(m, after)])
+
+
+def _expect_bytes(m: Machine, where: Lanes, state: State, count: Lanes) -> State:
+    """Add bytes (uint32) to the tx-count (expect-tx)."""
+    m.tally(where, count, uint32(m, 0))
+    return _transact(m, state, _bytes(m, count))
 
 
 def _transact(m: Machine, state: State, change: Lanes) -> State:
@@ -123,6 +131,7 @@ def _decrease(m: Machine, state: State, count: Lanes) -> State:
 def complete_transaction(m: Machine, where: Lanes, count: Lanes) -> None:
     """Take bytes off the tx-count of the mbarrier at a uniform address (complete-tx)."""
     _, state = _read(m, where)
+    m.tally(where, uint32(m, 0), count)
     _write(m, where, _transact(m, state, -_bytes(m, count)))
 
 
@@ -145,8 +154,8 @@ def arrive_at(m: Machine, where: Lanes, count: int = 1) -> None:
 _SHARED = ("shared", "shared::cta")
 _ADDRESS = address("addr", Space.SHARED, "update", 8)
 _POLLED = address("addr", Space.SHARED, "read", 8)
-_COUNT = register("count", "u32")
-_TX = register("txCount", "u32")
+_COUNT = register("count", "u32", values=range(1, LIMIT + 1))
+_TX = register("txCount", "u32", values=range(LIMIT + 1))
 _STATE_OUT = register("state", "b64", role="out")
 _SYNC = {"sem": ("", "release", "relaxed"), "scope": ("", "cta", "cluster")}
 
@@ -171,8 +180,16 @@ def _acquire(form: Form) -> Order:
 def _init(m: Machine, form: Form, where: Lanes, count: Lanes) -> None:
     m.require((count != 0) & (count <= LIMIT), _CODE, "an mbarrier expects 1 to 2^20 - 1 arrivals")
     zero = uint32(m, 0)
-    state = State(count, m.bitcast(zero, INT32), zero, count)
-    m.store(Space.SHARED, where, [_encode(m, state)])
+
+    def one(where: Lanes, count: Lanes) -> None:
+        (word,) = m.load(Space.SHARED, where, UINT64)
+        live = ((word & _MARKS) == _MARK) & m.mbarrier_in_use(where)
+        m.require(~live, _CODE, "an mbarrier is initialised while it is waited for or in use")
+        m.clear_tally(where)
+        state = State(count, m.bitcast(zero, INT32), zero, count)
+        m.store(Space.SHARED, where, [_encode(m, state)])
+
+    m.each_lane(one, where, count)
 
 
 init = declare(
@@ -209,7 +226,7 @@ inval = declare(
 def _expect(m: Machine, form: Form, where: Lanes, count: Lanes) -> None:
     def one(where: Lanes, count: Lanes) -> None:
         _, state = _read(m, where)
-        _write(m, where, _transact(m, state, _bytes(m, count)))
+        _write(m, where, _expect_bytes(m, where, state, count))
 
     m.each_lane(one, where, count)
 
@@ -251,12 +268,16 @@ complete_tx = _transaction(
 # ---------------------------------------------------------------------------- arrivals
 
 
-def _arrive_once(m: Machine, form: Form, where: Lanes, count: Lanes, tx: Lanes) -> Sequence[Lanes]:
+def _arrive_once(
+    m: Machine, form: Form, where: Lanes, count: Lanes, tx: Lanes | None = None
+) -> Sequence[Lanes]:
     word, state = _read(m, where)
     if form["op"] == "arrive_drop":
         m.require(count <= state.expected, _CODE, "more arrivals are dropped than are expected")
         state = replace(state, expected=state.expected - count)
-    state = _decrease(m, _transact(m, state, tx), count)
+    if tx is not None:
+        state = _expect_bytes(m, where, state, tx)
+    state = _decrease(m, state, count)
     if "noComplete" in form.declaration.parts:
         m.require(
             (state.pending != 0) | (state.transactions != 0),
@@ -271,7 +292,7 @@ def _arrive(m: Machine, form: Form, where: Lanes, count: Lanes | None = None) ->
     """Arrive with each active lane in turn, giving the mbarrier as it was before."""
 
     def one(where: Lanes, count: Lanes) -> Sequence[Lanes]:
-        return _arrive_once(m, form, where, count, m.constant(0, INT32))
+        return _arrive_once(m, form, where, count)
 
     each = m.each_lane(one, where, uint32(m, 1) if count is None else count)
     return each if form.operands[0].role == "out" else ()
@@ -279,7 +300,7 @@ def _arrive(m: Machine, form: Form, where: Lanes, count: Lanes | None = None) ->
 
 def _arrive_expect(m: Machine, form: Form, where: Lanes, tx: Lanes) -> Sequence[Lanes]:
     def one(where: Lanes, tx: Lanes) -> Sequence[Lanes]:
-        return _arrive_once(m, form, where, uint32(m, 1), _bytes(m, tx))
+        return _arrive_once(m, form, where, uint32(m, 1), tx)
 
     each = m.each_lane(one, where, tx)
     return each if form.operands[0].role == "out" else ()
@@ -385,16 +406,21 @@ def _awaits(m: Machine, form: Form, where: Lanes, *rest: Lanes) -> tuple[str, La
     return "mbarrier", m.first(where)
 
 
+def _awaited(m: Machine, form: Form, where: Lanes, token: Lanes, *hint: Lanes) -> Lanes:
+    """Give the parity of the phase that is waited for."""
+    return token if "parity" in form.declaration.parts else _decode(m, token).phase
+
+
 def _wait(m: Machine, form: Form, where: Lanes, token: Lanes, *hint: Lanes) -> Sequence[Lanes]:
     return (_ready(m, form, where, token),)
 
 
 # `test_wait` never blocks on the GPU; that the scheduler may let it is what makes a loop around
 # it a point where others run.
-_WAIT = Wait("mbarrier", poll=_poll, awaits=_awaits, gives_up=True)
+_WAIT = Wait("mbarrier", poll=_poll, awaits=_awaits, detail=_awaited, gives_up=True)
 _DONE = predicate("waitComplete", role="out")
 _STATE = register("state", "b64")
-_PARITY = register("phaseParity", "u32")
+_PARITY = register("phaseParity", "u32", values=(0, 1))
 _HINT = register("suspendTimeHint", "u32", optional=True)
 
 
@@ -446,18 +472,15 @@ pending_count = declare(
 # ---------------------------------------------------------------------------- for reports
 
 
-def describe(word: int) -> str:
-    """Say in words what the eight bytes of an mbarrier hold."""
+def describe(word: int, expected_bytes: int = 0, come: int = 0) -> str:
+    """Say in words what the eight bytes of an mbarrier hold, and what `Machine.tally` counted."""
     if word & _MARKS != _MARK:
         return "it is not initialised"
     number = (word & _HALF) | ((word >> 1) & (_HALF << 31))
     pending, expected, phase = number & LIMIT, (number >> 42) & LIMIT, (number >> 41) & 1
-    transactions = (number >> 20) & ((1 << 21) - 1)
-    if transactions >> 20:
-        transactions -= 1 << 21
     # A phase may have been told to wait for more arrivals than the next one will.
     expected = max(expected, pending)
-    return (
-        f"phase {phase}, {expected - pending} of {expected} arrivals, "
-        f"{transactions} bytes still expected"
-    )
+    arrivals = f"phase {phase}, {expected - pending} of {expected} arrivals"
+    if not expected_bytes and not come:
+        return f"{arrivals}, no bytes expected"
+    return f"{arrivals}, {expected_bytes} bytes expected, {come} have come"

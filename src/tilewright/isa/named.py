@@ -9,10 +9,14 @@ May import the chapters of `isa`. `T.cuda` helpers and passes refer to these.
 from __future__ import annotations
 
 from tilewright.isa import (
+    arithmetic,
     atomics,
     barriers,
+    clusters,
+    conversion,
     fences,
     mbarrier,
+    memory,
     tensor_allocation,
     tensor_core,
     tensor_memory,
@@ -39,6 +43,8 @@ CTA_SYNC_AND = form(barriers.bar_red, op="and", type="pred")  # out bool, barrie
 CTA_SYNC_OR = form(barriers.bar_red, op="or", type="pred")  # out bool, barrier, bool
 CTA_SYNC_COUNT = form(barriers.bar_red, op="popc", type="u32")  # out u32, barrier, bool
 WARP_SYNC = form(barriers.bar_warp_sync)  # member mask
+CLUSTER_ARRIVE = form(clusters.cluster_arrive_aligned)
+CLUSTER_WAIT = form(clusters.cluster_wait_aligned)
 
 _CTA = "shared::cta"
 MBARRIER_INIT = form(mbarrier.init, space=_CTA)  # [barrier], count
@@ -80,6 +86,12 @@ FENCE_PROXY_ASYNC = form(fences.fence_proxy_async)
 FENCE_PROXY_ASYNC_SHARED = form(fences.fence_proxy_async, space=_CTA)
 FENCE_MBARRIER_INIT = form(fences.fence_mbarrier_init)
 
+# out b32, the high half, the low half
+PACK_F16X2, PACK_BF16X2 = (form(conversion.cvt_packed, type=type) for type in ("f16x2", "bf16x2"))
+MIN_BF16X2, MAX_BF16X2 = (
+    form(each, type="bf16x2") for each in (arithmetic.minimum, arithmetic.maximum)
+)  # out b32, b32, b32
+
 TMEM_ALLOC = form(tensor_allocation.alloc)  # [place in shared memory], columns
 TMEM_DEALLOC = form(tensor_allocation.dealloc)  # address, columns
 TMEM_RELINQUISH = form(tensor_allocation.relinquish_alloc_permit)
@@ -93,6 +105,11 @@ MMA_F16_TMEM, MMA_TF32_TMEM = (
     form(tensor_core.mma_tmem, kind=f"kind::{kind}") for kind in ("f16", "tf32")
 )
 TENSOR_COMMIT = form(tensor_core.commit)  # [barrier]
+
+
+def load_word(order: str, scope: str, bits: int) -> Form:
+    """Give `ld.relaxed` or `ld.acquire` of 32 or 64 bits of global memory: out, [place]."""
+    return form(memory.ld, sem=order, scope=scope, space="global", type=f"b{bits}")
 
 
 def atomic_add(space: str, type: str) -> Form:

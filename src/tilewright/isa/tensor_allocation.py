@@ -115,13 +115,15 @@ def _relinquish(m: Machine, form: Form) -> None:
 
 _ALLOCATION = '9.7.16.7.1 "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit"'
 
+_SIZE = register("nCols", "u32", values=(32, 64, 128, 256, 512))
+
 alloc = declare(
     "tcgen05",
     "alloc.cta_group::1.sync.aligned.shared::cta.b32",
     summary="Allocate columns of Tensor Memory, waiting until there are; their address is stored.",
     section=_ALLOCATION,
     targets=TARGETS,
-    operands=(address("dst", Space.SHARED, "write", 4, lanes=1), register("nCols", "u32")),
+    operands=(address("dst", Space.SHARED, "write", 4, lanes=1), _SIZE),
     compute=_allocate,
     lanes="warp",
     aligned=True,
@@ -133,7 +135,7 @@ dealloc = declare(
     summary="Free columns of Tensor Memory.",
     section=_ALLOCATION,
     targets=TARGETS,
-    operands=(register("taddr", "b32"), register("nCols", "u32")),
+    operands=(register("taddr", "b32"), _SIZE),
     compute=_free,
     lanes="warp",
     aligned=True,

@@ -2,7 +2,8 @@
 
 May import `base`, `isa.declaration`, `isa.descriptors`, `isa.machine`, `isa.mbarrier`,
 `isa.tensor_allocation` and `isa.tensor_memory`. One thread issues a product; the tensor core
-carries products and commits out in the order of issue, reading its operands through descriptors.
+carries a thread's products and commits out in the order of issue, reading its operands through
+descriptors.
 
     tcgen05.mma.cta_group::1.kind::f16 [%r0], %rd0, %rd1, %r1, %p0;
 """

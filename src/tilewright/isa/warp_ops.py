@@ -50,7 +50,15 @@ def _source(m: Machine, mode: str, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
 
 def _shuffle(m: Machine, form: Form, a: Lanes, b: Lanes, c: Lanes, mask: Lanes) -> Sequence[Lanes]:
     source, inside = _source(m, form["mode"], b, c)
-    value = m.shuffle(a, source)
+    # What a lane that is not here would give is not defined; one that is named should be.
+    gone = m.warp_state("exited") & mask
+    m.require(
+        ((gone >> source) & 1) == 0,
+        "divergent-collective",
+        "this reads a lane that its member mask names, but that has exited",
+    )
+    present = ((m.active() >> source) & 1) != 0
+    value = m.select(present, m.shuffle(a, source), uint32(m, 0xFFFFFFFF))
     return (value, inside) if len(form.operands) == 6 else (value,)
 
 

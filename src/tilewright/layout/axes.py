@@ -181,6 +181,17 @@ def as_offset(value: OffsetLike | OffsetMap) -> Offset:
         case Term():
             return Offset((value,))
         case Mapping():
-            return Offset(tuple(Term(index(v), axis_named(k)) for k, v in value.items()))
+            return Offset(tuple(Term(_whole(v), axis_named(k)) for k, v in value.items()))
         case _:
-            return Offset((Term(index(value), m),))
+            return Offset((Term(_whole(value), m),))
+
+
+def _whole(value: SupportsIndex) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise bad_layout(
+            "an offset is constant",
+            expected="an integer, or one along an axis such as 4 @ laneid",
+            found=repr(value),
+        ) from None

@@ -93,8 +93,12 @@ def mma_shared_layout(
     `shape` is (…, M, K) in elements, K the axis that is contiguous in an atom; leading axes are
     outermost and compact. The matrix is a row of columns as wide as the swizzle (in mode 0: 16
     bytes), each with all its M rows one after another. In mode 0 a K that is no multiple of 16
-    bytes gives the plain row-major layout. Raises `FrontendError` (bad-layout) for a shape that
-    does not fit the swizzle.
+    bytes gives the plain row-major layout.
+
+    Mode 4 is that of 128 bytes in which runs of 32 stay together, with 4 rows to an atom. It lays
+    any elements out; instructions read it only where elements have 32 bits and the contiguous
+    axis is M or N (PTX ISA, "Valid combinations of type-size, major-ness and swizzling").
+    Raises `FrontendError` (bad-layout) for a shape that does not fit the swizzle.
     """
     bits, mode = _bits(dtype), _mode(swizzle_mode)
     shape = extents_of(shape, "a matrix in shared memory")

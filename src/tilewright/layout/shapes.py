@@ -17,9 +17,9 @@ from tilewright.layout.refusal import bad_layout
 
 def tile_counts(to_shape: Sequence[int], current_shape: Sequence[int]) -> tuple[int, ...]:
     """Count how often one shape is repeated along each axis to cover another."""
-    if len(to_shape) != len(current_shape) or any(
-        to % now for to, now in zip(to_shape, current_shape, strict=False)
-    ):
+    same_rank = len(to_shape) == len(current_shape)
+    extents_of((*to_shape, *current_shape), "a layout that is repeated")
+    if not same_rank or any(to % now for to, now in zip(to_shape, current_shape, strict=False)):
         raise bad_layout(
             f"a layout of {tuple(current_shape)} cannot be repeated to {tuple(to_shape)}",
             expected="a whole number of repetitions along each axis",

@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.layout.arguments import checked
 from tilewright.layout.axes import Axis, OffsetLike, OffsetMap, axis_named, m
 from tilewright.layout.refusal import bad_layout
 from tilewright.layout.shapes import tile_counts
 from tilewright.layout.tile import TileLayout, compact
 
 
+@checked
 @dataclass(frozen=True, repr=False)
 class ComposeLayout:
     """A tile layout followed by a swizzle of its address on the axis `m`.

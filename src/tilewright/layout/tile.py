@@ -17,6 +17,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from tilewright.layout.arguments import checked
 from tilewright.layout.axes import (
     Axis,
     Offset,
@@ -47,6 +48,7 @@ from tilewright.layout.spec import Iter, Iters, LayoutSpec, compact_strides, spe
 from tilewright.layout.split import add, aligned_runs, flatten, scale, split_digits
 
 
+@checked
 @dataclass(frozen=True, init=False, repr=False)
 class TileLayout:
     """A layout made of shards, replicas and an offset; immutable, compared by structure.

@@ -1,7 +1,7 @@
 """Lay the shared buffers of a kernel out in its one block of shared memory.
 
-May import `base` and `ir`. A buffer lives as long as the kernel, so that no two share bytes;
-they follow one another in the order of the program, each at its alignment.
+May import `base`, `layout` and `ir`. A buffer lives as long as the kernel, so that no two share
+bytes; they follow one another in the order of the program, each at its alignment.
 
     a = T.alloc_shared((16, 16), "float16", align=16)   ->   a = <the block> + 0
 """
@@ -13,13 +13,22 @@ from dataclasses import replace
 from tilewright.base.dtypes import UINT8
 from tilewright.base.errors import TargetError
 from tilewright.base.spaces import Space
-from tilewright.base.targets import Target
-from tilewright.ir.expressions import AddressOf, Expr, Offset, SharedBase, Var, int32
+from tilewright.base.targets import Target, shared_problem
+from tilewright.ir.expressions import (
+    AddressOf,
+    Expr,
+    Offset,
+    SharedBase,
+    Var,
+    as_constant,
+    int32,
+)
 from tilewright.ir.rewrite import rewrite
-from tilewright.ir.shapes import tensor_type
+from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.statements import Allocate, Bind, Kernel, Program
 from tilewright.ir.types import PointerType
 from tilewright.ir.visit import walk_statements
+from tilewright.layout import default_layout
 from tilewright.passes.places import storage_bytes
 
 
@@ -27,7 +36,8 @@ def allocate_shared(program: Program, target: Target) -> Program:
     """Give every shared buffer its place, and its kernel the size of all.
 
     A buffer's variable becomes a pointer of the same name. Raises `TargetError`
-    (resource-limit), at the allocation that does not fit, where they exceed the target's limit.
+    (resource-limit) where they exceed the target's limit: at the allocation that does not fit,
+    or at the launch, if it is what the launch adds to them.
     """
     kernels = tuple(_allocate(kernel, target) for kernel in program.kernels)
     return replace(program, kernels=kernels)
@@ -45,6 +55,7 @@ def _allocate(kernel: Kernel, target: Target) -> Kernel:
         end = start + storage_bytes(kind)
         if end > target.shared_bytes:
             raise _too_much(stmt, target, start, end)
+    _check_launch(kernel, target, end)
     largest = max((alignment_of(var) for var in offsets), default=1)
 
     def place(stmt: Allocate) -> Bind | None:
@@ -59,7 +70,15 @@ def _allocate(kernel: Kernel, target: Target) -> Kernel:
         return pointer_to(tensor) if isinstance(tensor, Var) and tensor in offsets else None
 
     body = rewrite(kernel.body, ((Allocate, place), (AddressOf, point)))
-    return replace(kernel, body=body, shared_bytes=end)
+    shapes = tuple((var.name, shape) for var in offsets if (shape := _row_major(var)))
+    return replace(kernel, body=body, shared_bytes=end, shapes=shapes)
+
+
+def _row_major(buffer: Var) -> tuple[int, ...] | None:
+    """Give the shape of a buffer whose elements lie row by row."""
+    kind = tensor_type(buffer)
+    shape = static_shape(kind.shape)
+    return shape if shape is not None and kind.layout == default_layout(shape) else None
 
 
 def alignment_of(buffer: Var) -> int:
@@ -81,6 +100,21 @@ def pointer_type(buffer: Var) -> PointerType:
 
 def _is_shared(stmt: object) -> bool:
     return isinstance(stmt, Allocate) and tensor_type(stmt.var).space is Space.SHARED
+
+
+def _check_launch(kernel: Kernel, target: Target, buffers: int) -> None:
+    asked = as_constant(kernel.launch.dynamic_shared_bytes)
+    if asked is None:
+        return
+    if problem := shared_problem(buffers, int(asked), target):
+        expected, found = problem
+        raise TargetError(
+            f"the shared memory of the kernel is more than {target} has",
+            code="resource-limit",
+            location=kernel.launch.location,
+            expected=expected,
+            found=found,
+        )
 
 
 def _too_much(stmt: Allocate, target: Target, start: int, end: int) -> TargetError:

@@ -9,10 +9,19 @@ from collections.abc import Iterator
 
 from tilewright.base.errors import TargetError
 from tilewright.base.locations import Location
-from tilewright.base.targets import DEFAULT_ORDER, Target, launch_problem
+from tilewright.base.spaces import Space
+from tilewright.base.targets import (
+    DEFAULT_ORDER,
+    GLOBAL_ALIGNMENT,
+    SHARED_ALIGNMENT,
+    Target,
+    launch_problem,
+)
 from tilewright.base.targets import target as target_named
-from tilewright.ir.expressions import Expr, as_constant
-from tilewright.ir.statements import Apply, Instruct, Kernel, Program
+from tilewright.ir.expressions import Expr, Var, as_constant
+from tilewright.ir.shapes import tensor_type
+from tilewright.ir.statements import Allocate, Apply, Instruct, Kernel, Program
+from tilewright.ir.types import PointerType, TensorType
 from tilewright.ir.visit import walk_statements
 from tilewright.isa.declaration import Form
 
@@ -22,6 +31,7 @@ def check_target(program: Program, target: Target) -> Program:
 
     Raises `TargetError`: missing-instruction or resource-limit, at the user's line.
     """
+    _check_alignments(program)
     for form, location in _instructions(program):
         if target not in form.targets:
             raise TargetError(
@@ -83,6 +93,30 @@ def _check_launch(kernel: Kernel, target: Target) -> None:
             location=launch.location,
             expected=expected,
             found=found,
+        )
+
+
+def _check_alignments(program: Program) -> None:
+    """Refuse to promise an alignment that memory need not have."""
+    for param in program.params:
+        if isinstance(param.type, TensorType | PointerType):
+            _check_alignment(param, param.type.align, GLOBAL_ALIGNMENT, "an argument")
+    for stmt in walk_statements(program):
+        if isinstance(stmt, Allocate) and tensor_type(stmt.var).space is Space.SHARED:
+            align = tensor_type(stmt.var).align
+            _check_alignment(stmt.var, align, SHARED_ALIGNMENT, "shared memory", stmt.location)
+
+
+def _check_alignment(
+    var: Var, asked: int, most: int, what: str, where: Location | None = None
+) -> None:
+    if asked > most:
+        raise TargetError(
+            f"{var.name} is to be aligned more than {what} is",
+            code="resource-limit",
+            location=where or var.location,
+            expected=f"at most {most} bytes, to which {what} is aligned on every chip",
+            found=f"align={asked}",
         )
 
 

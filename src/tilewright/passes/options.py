@@ -1,11 +1,13 @@
 """What a compilation may choose, apart from its target.
 
-Imports nothing from this package.
+May import `passes.show_state`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from tilewright.passes.show_state import Dump
 
 
 @dataclass(frozen=True)
@@ -13,8 +15,10 @@ class Options:
     """The choices of a compilation.
 
     `contract` lets products be contracted with sums (`contract_products`); `fast_math` allows
-    approximations of less accuracy for divisions, roots and elementary functions.
+    approximations of less accuracy for divisions, roots and elementary functions. `dumps` are
+    breakpoints to add (`show_state`).
     """
 
     contract: bool = True
     fast_math: bool = False
+    dumps: tuple[Dump, ...] = ()

@@ -22,6 +22,7 @@ from tilewright.passes.lower_ids import lower_ids
 from tilewright.passes.lower_tiles import lower_tiles
 from tilewright.passes.lower_views import lower_views
 from tilewright.passes.options import Options
+from tilewright.passes.show_state import show_state
 from tilewright.passes.simplify import simplify
 
 __all__ = ["Options", "lower", "stages"]
@@ -42,6 +43,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("lower_views", lambda program, target, options: lower_views(program)),
     ("allocate_shared", lambda program, target, options: allocate_shared(program, target)),
     ("lower_ids", lambda program, target, options: lower_ids(program)),
+    ("show_state", lambda program, target, options: show_state(program, options.dumps)),
     ("simplify", lambda program, target, options: simplify(program)),
     ("lower_division", lambda program, target, options: lower_division(program)),
 )

@@ -55,7 +55,7 @@ class Bound:
 
     values: dict[str, Value]
     memories: tuple[Memory, ...]
-    _copies: tuple[_Span, ...] = ()
+    _spans: tuple[_Span, ...] = ()
     _owners: tuple[Any, ...] = ()
     device: str = "cpu"
 
@@ -66,7 +66,7 @@ class Bound:
 
     def copy_back(self) -> None:
         """Bring what the kernel wrote into copies back to the arrays they were made of."""
-        for span in self._copies:
+        for span in {id(span.copy): span for span in self._spans if span.writes}.values():
             span.copy_back()
 
 
@@ -111,6 +111,17 @@ def bind(
     for param, array in arrays:
         binding.place(param, array)
     return binding.done()
+
+
+def flattened(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Put the entries of tuples in their place: each field of one is a parameter."""
+    found: list[Any] = []
+    for each in arguments:
+        if isinstance(each, tuple):
+            found += flattened(cast("tuple[Any, ...]", each))
+        else:
+            found.append(each)
+    return tuple(found)
 
 
 @dataclass
@@ -273,6 +284,8 @@ class _Binding:
         self.shapes[param.name] = found
         for axis, (extent, actual) in enumerate(zip(wanted, found, strict=True)):
             if isinstance(extent, Var) and extent.name not in self.values:
+                if fitted(actual, extent.dtype) is None:
+                    raise self._too_long(param, array.raw.shape, axis, extent)
                 self.values[extent.name] = actual
                 self.origins[extent.name] = f"axis {axis} of {param.name!r}"
 
@@ -285,6 +298,17 @@ class _Binding:
         for axis, extent in enumerate(param.type.shape):
             if evaluate(extent, self.values) != found[axis]:
                 raise self._wrong_shape(param, array.raw.shape, axis, extent)
+
+    def _too_long(self, param: Var, found: tuple[int, ...], axis: int, symbol: Var) -> LaunchError:
+        most = (1 << (symbol.dtype.bits - (symbol.dtype.kind == "int"))) - 1
+        return self.refuse(
+            param,
+            "argument-shape",
+            f"is too long on axis {axis}",
+            f"at most {most} elements, as {symbol.name} is of type {symbol.dtype}",
+            str(found),
+            f'declare {symbol.name} = T.dynamic("{symbol.name}", "int64")',
+        )
 
     def _wrong_shape(
         self,
@@ -406,11 +430,10 @@ class _Binding:
                 )
 
     def done(self) -> Bound:
-        copies = {id(s.copy): s for s in self.spans if s.copy is not None and s.writes}
         return Bound(
             self.values,
             tuple(self.memories),
-            tuple(copies.values()),
+            tuple(self.spans),
             tuple(self.owners),
             self.device,
         )

@@ -19,12 +19,10 @@ import numpy.typing as npt
 from tilewright.base import dtypes, lazy
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import LaunchError
+from tilewright.base.targets import GLOBAL_ALIGNMENT
 from tilewright.runtime import dlpack
 
 Raw = npt.NDArray[Any]
-# The alignment that the GPU's allocator gives (CUDA C++ Programming Guide, "Device Memory
-# Accesses"); copies made here have it too.
-ALIGNMENT = 256
 # PyTorch's types of several elements, as DLPack spells them.
 _PACKED = {"float4_e2m1fn_x2": "float4_e2m1fnx2"}
 
@@ -85,8 +83,8 @@ def is_torch(value: Any) -> bool:
 
 def aligned_empty(size: int) -> npt.NDArray[np.uint8]:
     """Allocate bytes with the alignment of the GPU's allocator, not initialised."""
-    storage = np.empty(size + ALIGNMENT, np.uint8)
-    start = -address_of(storage) % ALIGNMENT
+    storage = np.empty(size + GLOBAL_ALIGNMENT, np.uint8)
+    start = -address_of(storage) % GLOBAL_ALIGNMENT
     return storage[start : start + size]
 
 

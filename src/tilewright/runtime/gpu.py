@@ -29,12 +29,13 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import LaunchError
 from tilewright.base.locations import Location
 from tilewright.base.targets import CLUSTER_SINCE, Target
+from tilewright.codegen import kernel_symbols
 from tilewright.ir.expressions import Expr, Var, as_constant
 from tilewright.ir.statements import Kernel, Print, Program
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 from tilewright.ir.visit import variables, walk_statements
 from tilewright.isa.tensor_map import ALIGN, BYTES, TensorMap
-from tilewright.runtime.arguments import bind, fitted
+from tilewright.runtime.arguments import bind, fitted, flattened
 from tilewright.runtime.cuda_driver import WRONG_CONTEXT, Gpu, require_gpu
 from tilewright.runtime.host import HostRun, LaunchShape, Values, launch_shape, number
 from tilewright.runtime.launch_attributes import Config, attributes, stream_handle
@@ -129,6 +130,7 @@ class Launcher:
     ) -> None:
         self._program = program
         self._lowered = lowered
+        self._symbols = kernel_symbols(lowered)
         self._target = target
         self._written = written
         self._cubin = cubin
@@ -153,6 +155,7 @@ class Launcher:
         plan = local.last
         if plan is not None and plan.start(arguments):
             return
+        arguments = flattened(arguments)
         key = _key(arguments, self._shaping, self._program.params) if self._repeatable else None
         if key is not None:
             plan = local.plans.get(key)
@@ -188,22 +191,28 @@ class Launcher:
             for param in self._program.params
             if param.name not in self._shaping and not isinstance(param.type, TensorMapType)
         }
-        maps: dict[str, _MapCell] = {}
+        maps: dict[tuple[str, TensorMap], _MapCell] = {}
         starts: list[_Start] = []
 
         def ready(kernel: Kernel, current: Values) -> None:
+            bits: dict[str, Any] = {}
             for var in kernel.params:
                 made = current[var.name]
-                if isinstance(made, TensorMap) and var.name not in maps:
+                if not isinstance(made, TensorMap):
+                    continue
+                if (var.name, made) not in maps:
                     base = run.bases.get(var.name)
                     start = 0 if base is None else int(number(values, base))
-                    maps[var.name] = _MapCell(gpu, var.name, made, start, kernel.location)
-            bits = {name: cell.bits for name, cell in maps.items()}
+                    cell = _MapCell(gpu, var.name, made, start, kernel.location)
+                    maps[var.name, made] = cell
+                bits[var.name] = maps[var.name, made].bits
             starts.append(self._ready(gpu, kernel, current, {**cells, **bits}))
 
         run = HostRun(self._lowered, ready, self._output, sizes)
         run(values)
-        moving = tuple((run.bases[name], cell) for name, cell in maps.items() if name in run.bases)
+        moving = tuple(
+            (run.bases[name], cell) for (name, _), cell in maps.items() if name in run.bases
+        )
         return _Plan(gpu, tuple(starts), self._program, arguments, cells, self._shaping, moving)
 
     def _ready(self, gpu: Gpu, kernel: Kernel, values: Values, cells: Mapping[str, Any]) -> _Start:
@@ -251,7 +260,7 @@ class Launcher:
                     atexit.register(partial(_flush, gpu))
             function, allowed = self._functions.get(key, (None, 0))
             if function is None:
-                function = gpu.function(self._modules[gpu.ordinal], kernel.name)
+                function = gpu.function(self._modules[gpu.ordinal], self._symbols[kernel.name])
                 x, y, z = shape.cluster
                 if x * y * z > 8:
                     self._allow(gpu, kernel, function, "NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)

@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import LaunchError, VerifyError
 from tilewright.base.formats import formatted
-from tilewright.base.targets import Target, launch_problem
+from tilewright.base.targets import Target, launch_problem, shared_problem
 from tilewright.ir.expressions import (
     FOLDED,
     AddressOf,
@@ -26,6 +26,7 @@ from tilewright.ir.expressions import (
     Cast,
     Constant,
     Expr,
+    Intrinsic,
     Offset,
     Select,
     Unary,
@@ -103,6 +104,8 @@ def evaluate(expr: Expr, values: Values) -> Number:
             return fit(evaluate(expr.operand, values), expr.dtype)
         case Binary():
             return _binary(expr, values)
+        case Intrinsic(name="abs"):
+            return fit(abs(evaluate(expr.operands[0], values)), expr.dtype)
         case _:
             raise VerifyError(
                 f"{type(expr).__name__} has no meaning in the host's part of a program",
@@ -307,10 +310,28 @@ def launch_shape(kernel: Kernel, values: Values, target: Target) -> LaunchShape:
         extents(launch.cluster),
         int(evaluate(launch.dynamic_shared_bytes, values)),
     )
+    required = dict(kernel.attributes).get("required_block_size")
+    if required not in (None, shape.block):
+        raise LaunchError(
+            f"the block of {kernel.name} is not the one that the kernel requires",
+            code="launch-shape",
+            location=where,
+            expected=str(required),
+            found=str(shape.block),
+        )
     if problem := launch_problem(shape.grid, shape.block, shape.cluster, target):
         what, expected, found = problem
         raise LaunchError(
             f"the {what} of {kernel.name} cannot be launched on {target}",
+            code="launch-shape",
+            location=where,
+            expected=expected,
+            found=found,
+        )
+    if problem := shared_problem(kernel.shared_bytes, shape.dynamic_shared_bytes, target):
+        expected, found = problem
+        raise LaunchError(
+            f"{kernel.name} cannot have the shared memory that it asks for on {target}",
             code="launch-shape",
             location=where,
             expected=expected,

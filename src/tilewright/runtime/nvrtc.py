@@ -17,8 +17,11 @@ from typing import Any
 from tilewright.base.errors import CompilerBug, TargetError
 from tilewright.base.forks import held_over_forks
 from tilewright.base.lazy import optional
+from tilewright.base.store import NOWHERE, Store, packed, unpacked
 from tilewright.base.targets import Target
+from tilewright.runtime.progress import shown
 
+_KIND = "cubin"
 # `-fmad=false`: what is contracted is decided in the IR. Flushing, fast division and fast square
 # roots stay off. Unused pieces of the prelude are no news.
 _OPTIONS = (
@@ -70,15 +73,24 @@ class Build:
         return tuple(line for line in self.log.splitlines() if _is_news(line))
 
 
-def build(source: str, target: Target, name: str) -> Build:
-    """Compile CUDA C++ for exactly that target.
+def build(source: str, target: Target, name: str, store: Store = NOWHERE) -> Build:
+    """Compile CUDA C++ for exactly that target, or find in `store` what was made of it.
 
     `name` names the translation unit in messages. Raises `TargetError` if NVRTC is absent
     (`missing-tool`) or the target lacks an instruction (`missing-instruction`), `CompilerBug`
     with the log and the lines it names if NVRTC refuses the source.
     """
-    with _lock:
-        return _build(_nvrtc(), source, target, name)
+    major, minor = version()
+    recipe = "\n".join([f"NVRTC {major}.{minor}", target.arch, *_OPTIONS, name, source])
+    data = store.get(_KIND, recipe)
+    if data is not None:
+        _, (cubin, ptx, log) = unpacked(data)
+        return Build(cubin, ptx.decode(), log.decode())
+    with _lock, shown(f"NVRTC compiles {name} for {target}"):
+        built = _build(_nvrtc(), source, target, name)
+    blobs = (built.cubin, built.ptx.encode(), built.log.encode())
+    store.put(_KIND, recipe, packed({}, blobs))
+    return built
 
 
 def _build(nvrtc: Any, source: str, target: Target, name: str) -> Build:
@@ -111,7 +123,7 @@ def compile_ptx(source: str, target: Target, name: str) -> str:
 
 
 def version() -> tuple[int, int]:
-    """Give the version of NVRTC, for cache keys; raises as `build` does where it is absent."""
+    """Give the version of NVRTC; raises as `build` does where it is absent."""
     nvrtc = _nvrtc()
     major, minor = _checked(nvrtc, nvrtc.nvrtcVersion())
     return int(major), int(minor)

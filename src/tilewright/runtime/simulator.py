@@ -12,11 +12,13 @@ from functools import partial
 
 from tilewright import sim
 from tilewright.base.errors import LaunchError
+from tilewright.base.store import NOWHERE, Store
 from tilewright.base.targets import Target
 from tilewright.ir.statements import Kernel, Program
 from tilewright.runtime.arguments import Memory
 from tilewright.runtime.host import Extents, Values, launch_shape
 from tilewright.runtime.once import Once
+from tilewright.runtime.progress import shown
 
 
 @dataclass(frozen=True)
@@ -24,21 +26,24 @@ class Simulator:
     """The kernels of a lowered program, ready to run here as on a target.
 
     `memory_limit` is in bytes and bounds what the simulated chip takes, arguments excluded;
-    `None` stands for three quarters of the machine's memory.
+    `None` stands for three quarters of the machine's memory. Native code is found in `store`, or
+    kept there.
     """
 
     program: Program
     target: Target
     options: sim.Options
     memory_limit: int | None = None
+    store: Store = NOWHERE
     _built: dict[str, Once[sim.SimulatedKernel]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        built = {
-            kernel.name: Once(partial(sim.build, kernel, self.target, self.options))
-            for kernel in self.program.kernels
-        }
+        built = {kernel.name: Once(partial(self._build, kernel)) for kernel in self.program.kernels}
         object.__setattr__(self, "_built", built)
+
+    def _build(self, kernel: Kernel) -> sim.SimulatedKernel:
+        with shown(f"{kernel.name} is compiled for the simulator") as report:
+            return sim.build(kernel, self.target, self.options, self.store, report)
 
     def build(self) -> None:
         """Make the native code of every kernel now."""
@@ -66,6 +71,7 @@ class Simulator:
             shape.grid,
             output,
             block=shape.block,
+            cluster=shape.cluster,
             shared_bytes=kernel.shared_bytes + shape.dynamic_shared_bytes,
         )
 

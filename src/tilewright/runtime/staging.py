@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.base.errors import LaunchError
+from tilewright.base.targets import GLOBAL_ALIGNMENT
 from tilewright.runtime.arguments import Memory
-from tilewright.runtime.arrays import ALIGNMENT, Array, Raw, address_of, aligned_empty, describe
+from tilewright.runtime.arrays import Array, Raw, address_of, aligned_empty, describe
 from tilewright.runtime.cuda_driver import Gpu, require_gpu
 
 Key = TypeVar("Key")
@@ -111,7 +112,7 @@ def _joined(spans: Mapping[Key, tuple[int, int]]) -> list[tuple[int, int, frozen
 
 def _shift(start: int) -> int:
     """Say how far into aligned memory a copy begins: it is aligned as the original is."""
-    return start % ALIGNMENT
+    return start % GLOBAL_ALIGNMENT
 
 
 def _span(raw: Raw | None) -> tuple[int, int]:

@@ -66,7 +66,7 @@ def holding(kind: TensorType | PointerType, array: Array) -> Holding | None:
     own, found, wanted = array.dtype, array.raw, kind.dtype
     if found is None:
         return None
-    if takes_any(kind) or own == wanted and wanted.bits % 8 == 0:
+    if takes_any(kind) or (own == wanted and wanted.bits % 8 == 0):
         return Holding()
     if own is None:
         return None

@@ -18,7 +18,8 @@ from tilewright.sim.options import Options
 class CompiledKernel:
     """Native code of a kernel; `path_words` and `frame_bytes` are what its paths and warps need.
 
-    `memories` names the memory of a CTA that only some kernels need, as the context does.
+    Of a path's words, `levels` are lanes that meet at the end of constructs. `memories` names the
+    memory of a CTA that only some kernels need, as the context does.
     """
 
     kernel: Kernel
@@ -27,5 +28,6 @@ class CompiledKernel:
     sites: Sites
     code: Code
     path_words: int
+    levels: int
     frame_bytes: int
     memories: frozenset[str] = frozenset()

@@ -17,11 +17,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from tilewright.base.dtypes import BOOL, FLOAT32, UINT32, DType, from_numpy
+from tilewright.base.dtypes import BOOL, FLOAT32, UINT32, UINT64, DType, from_numpy
 from tilewright.base.errors import CODES, TilewrightError
 from tilewright.base.spaces import Space
+from tilewright.base.targets import Target
 from tilewright.isa.declaration import Form, Fragment, Operand
 from tilewright.isa.machine import GROUPS, WARP, Box, Lanes, SharedTile, Update
+from tilewright.sim import approximations, eager_exact
 from tilewright.sim import eager_arithmetic as arithmetic
 from tilewright.sim import eager_copies as copies
 from tilewright.sim import eager_tensor as tensor
@@ -42,7 +44,8 @@ class EagerMachine:
 
     `shared` is a size in bytes or the bytes themselves; `memories` maps the address of a global
     allocation to its bytes (one-dimensional uint8 arrays, written in place; a read-only array is
-    read-only memory). `special` gives special registers, as numbers or one per lane.
+    read-only memory). `special` gives special registers, as numbers or one per lane. Numbers are
+    those of `fast` numerics, or of `exact` ones for the target that is given as `exact`.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class EagerMachine:
         active: int = _FULL,
         special: Mapping[str, int | Array] | None = None,
         hold: bool = False,
+        exact: Target | None = None,
     ) -> None:
         self.shared = np.zeros(shared, np.uint8) if isinstance(shared, int) else shared
         self.memories = dict(memories or {})
@@ -60,9 +64,12 @@ class EagerMachine:
         self.registers = dict(special or {})
         self.barriers: dict[tuple[int, str], int] = {}
         self.state: dict[str, int] = dict.fromkeys(_STATE, 0)
+        self.cluster: dict[str, int] = {}
+        self.warp: dict[str, int] = {}
         # What was never written is all ones.
         self.cells = np.full((tensor.LANES, tensor.COLUMNS), 0xFFFFFFFF, np.uint32)
         self.hold = hold
+        self.exact = exact
         self.pending: list[copies.Operation] = []
         # How many groups each lane has made.
         self.committed = {group: np.zeros(WARP, np.int64) for group in GROUPS}
@@ -114,6 +121,17 @@ class EagerMachine:
         values = [operand.value for operand in operands]
         value, dtype = arithmetic.function(name, values, operands[0].dtype)
         return self.lanes(dtype, np.asarray(value))
+
+    def approximate(self, name: str, value: Lanes) -> Lanes:
+        """Apply a function as the special function unit does, to float32."""
+        if self.exact is None:
+            return approximations.rounded(self, name, value)
+
+        def look_up(index: Lanes) -> Lanes:
+            dtype = UINT64 if approximations.is_wide(name) else UINT32
+            return self.lanes(dtype, np.asarray(approximations.table(name)[index.value]))
+
+        return approximations.reduced(self, name, value, look_up)
 
     def select(self, condition: Lanes, true: Lanes, false: Lanes) -> Lanes:
         """Choose lane by lane; both sides have one type."""
@@ -317,18 +335,31 @@ class EagerMachine:
         fragments: tuple[Fragment, Fragment, Fragment],
         types: tuple[DType, DType, DType],
     ) -> list[Lanes]:
-        """Multiply warp fragments: per output a float32 FMA chain in ascending k from C."""
-        left, right, total = (
+        """Multiply warp fragments: D = A·B + C."""
+        left, right, start = (
             self.matrix(registers, fragment, dtype).astype(np.float32)
             for registers, fragment, dtype in zip((a, b, c), fragments, types, strict=True)
         )
-        for k in range(left.shape[1]):
-            column, row = left[:, k, None], right[None, :, k]
-            total = arithmetic.fma(column, row, total, FLOAT32)
+        total = self.multiplied(left, right, start, (types[0], types[2]))
         result = np.zeros((len(c), WARP, fragments[2].packed), types[2].numpy)
         result[_places(fragments[2])] = total.astype(types[2].numpy)
         whole = np.ascontiguousarray(result).view(c[0].dtype.numpy).reshape(len(c), WARP)
         return [self.lanes(c[0].dtype, register) for register in whole]
+
+    def multiplied(
+        self, left: Array, right: Array, start: Array, types: tuple[DType, DType]
+    ) -> Array:
+        """Multiply left (m × k) by right (n × k), and add start (m × n); all are float32.
+
+        Per output it is an FMA chain in ascending k, or with exact numerics what the chip does
+        with inputs and a result of these types.
+        """
+        if self.exact is not None:
+            return eager_exact.product(left, right, start, types, self.exact)
+        total = start
+        for k in range(left.shape[1]):
+            total = arithmetic.fma(left[:, k, None], right[None, :, k], total, FLOAT32)
+        return total
 
     def matrix(self, registers: Sequence[Lanes], fragment: Fragment, dtype: DType) -> Array:
         """Assemble the matrix that registers hold."""
@@ -366,6 +397,22 @@ class EagerMachine:
         """Write a word of the CTA's state."""
         self.state[field] = int(value.value)
 
+    def cluster_state(self, field: str) -> Lanes:
+        """Read a word of the state that the CTAs of a cluster share, uint32."""
+        return self.constant(self.cluster.get(field, 0), UINT32)
+
+    def set_cluster_state(self, field: str, value: Lanes) -> None:
+        """Write a word of the cluster's state."""
+        self.cluster[field] = int(value.value)
+
+    def warp_state(self, field: str) -> Lanes:
+        """Read a word of the warp's state, uint32."""
+        return self.constant(self.warp.get(field, 0), UINT32)
+
+    def set_warp_state(self, field: str, value: Lanes) -> None:
+        """Write a word of the warp's state."""
+        self.warp[field] = int(value.value)
+
     def barrier_state(self, barrier: Lanes, field: str) -> Lanes:
         """Read a field of a named barrier; all uniform."""
         return self.constant(self.barriers.get((int(barrier.value), field), 0), UINT32)
@@ -383,7 +430,16 @@ class EagerMachine:
     ) -> None:
         """Hand an asynchronous operation to its agent, and let it land unless it is held."""
         numbers = self.committed.get(form.time.completes, np.zeros(WARP, np.int64))
-        self.pending.append(copies.Operation(form, tuple(operands), self.mask, numbers.copy()))
+        seen = () if barrier is None else self.spread(barrier)[self.mask]
+        self.pending.append(
+            copies.Operation(
+                form,
+                tuple(operands),
+                self.mask,
+                numbers.copy(),
+                barriers=frozenset(int(each) for each in seen),
+            )
+        )
         if not self.hold:
             self.land()
 
@@ -408,6 +464,17 @@ class EagerMachine:
             yield
         finally:
             self.mask, self._taken = before, None
+
+    def mbarrier_in_use(self, barrier: Lanes) -> Lanes:
+        """Tell whether something in flight is seen through an mbarrier; nobody else waits here."""
+        number = int(barrier.value)
+        return self.constant(any(number in each.barriers for each in self.pending), BOOL)
+
+    def tally(self, barrier: Lanes, expected: Lanes, come: Lanes) -> None:
+        """Keep no counts: they are for reports of launches."""
+
+    def clear_tally(self, barrier: Lanes) -> None:
+        """Keep no counts: they are for reports of launches."""
 
     def commit_group(self, group: str) -> None:
         """Make a group of what each active lane has issued since its last group."""

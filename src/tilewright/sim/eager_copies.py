@@ -32,7 +32,8 @@ _TF32_NAN = 0x7FFFE000
 class Operation:
     """An operation that has been issued: by which lanes, and of which group of each (its number).
 
-    `taken` is what it has read: the address of a run of shared memory, and the bytes.
+    `taken` is what it has read: the address of a run of shared memory, and the bytes. `barriers`
+    are the addresses of the mbarriers that it is seen through.
     """
 
     form: Form
@@ -40,6 +41,7 @@ class Operation:
     mask: Array
     numbers: Array
     taken: tuple[int, Array] | None = None
+    barriers: frozenset[int] = frozenset()
 
 
 def take(m: EagerMachine, operation: Operation) -> None:

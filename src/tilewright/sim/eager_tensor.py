@@ -64,7 +64,7 @@ def product_tiles(
     types: tuple[DType, DType],
     update: Update,
 ) -> None:
-    """Multiply: per output a float32 FMA chain in ascending k, from D · scale or from 0."""
+    """Multiply, from D · scale or from 0."""
     rows, columns, depth = int(shape[0].value), int(shape[1].value), shape[2]
     kind, result = types
     if isinstance(a, Lanes):
@@ -78,8 +78,7 @@ def product_tiles(
     if update.accumulate.value:
         held, scale = _numbers(m.cells[where], result), update.scale.value
         total = arithmetic.binary("mul", held, scale, FLOAT32)
-    for k in range(depth):
-        total = arithmetic.fma(left[:, k, None], right[None, :, k], total, FLOAT32)
+    total = m.multiplied(left, right, total, types)
     stays = _stays(update)[where[0]]
     m.cells[where] = np.where(stays, m.cells[where], _as_cells(total, result))
 

@@ -55,6 +55,8 @@ def special_memory(simulated: CompiledKernel, warps: int, shared: int) -> dict[s
         "rows": context.QUEUE_RECORDS * context.ROWS * context.ROW_BYTES,
         # Room for two boxes as large as all of shared memory, each with a broken line before it.
         "staging": 2 * (lines(shared) + LINE),
+        # Two numbers of 32 bits for every 8 bytes that may be an mbarrier.
+        "tally": lines(max(shared, 1)),
     }
     sizes = {name: size for name, size in sizes.items() if name in simulated.memories}
     if uses_tensor_memory(simulated.kernel):

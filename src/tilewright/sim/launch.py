@@ -12,31 +12,35 @@ import ctypes
 import itertools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.spaces import Space
+from tilewright.base.store import NOWHERE, Store
 from tilewright.base.targets import MAX_THREADS, Target
 from tilewright.ir.expressions import Expr, as_constant
 from tilewright.ir.operands import paired_operands
-from tilewright.ir.statements import Instruct, Kernel, Print
+from tilewright.ir.statements import Instruct, Kernel
 from tilewright.ir.visit import walk_statements
 from tilewright.isa.machine import WARP
 from tilewright.isa.tensor_map import TensorMap
-from tilewright.sim import reports
+from tilewright.sim import approximations, kept, reports
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context, flight, jit, schedule
 from tilewright.sim.engine.context import FIELD
+from tilewright.sim.engine.jit import Report
 from tilewright.sim.engine.kernel import KernelCode, value_dtype
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.plan import plan_kernel
+from tilewright.sim.engine.sites import Sites
 from tilewright.sim.host_memory import aligned, lines, place_tensor_maps, special_memory
 from tilewright.sim.options import DEFAULT_STEP_LIMIT, Options, Region
-from tilewright.sim.printing import format_records
+from tilewright.sim.printing import format_records, prints
 
 Grid = tuple[int, int, int]
 _PRINT_BYTES = 1 << 16
@@ -56,13 +60,14 @@ class SimulatedKernel(CompiledKernel):
         output: Callable[[str], None],
         block: Grid | None = None,
         shared_bytes: int = 0,
+        cluster: Grid | None = None,
     ) -> None:
         """Run a grid of CTAs.
 
         `arguments` are in the order of the kernel's parameters, then its shape symbols;
         pointers are numbers, tensor maps are given as they are. `regions` are what it may touch.
-        `output` takes what it prints, in CTA order. `block` and `shared_bytes` (of dynamic shared
-        memory) are for kernels in which they are not constants.
+        `output` takes what it prints, in CTA order. `block`, `cluster` and `shared_bytes` (of
+        dynamic shared memory) are for kernels in which they are not constants.
 
         Raises `SimulationError` for a fault, `DeadlockError`, `StepLimit`.
         """
@@ -70,26 +75,68 @@ class SimulatedKernel(CompiledKernel):
         assert shape is not None, "the block of this kernel must be given"
         variables = (*self.kernel.params, *self.kernel.symbols)
         numbers, maps, kept = place_tensor_maps(arguments, variables)
-        launch = _Launch(self, numbers, [*regions, *maps], grid, shape, shared_bytes, output)
+        group = cluster or _static(self.kernel.launch.cluster)
+        assert group is not None, "the cluster of this kernel must be given"
+        touched = [*regions, *maps]
+        launch = _Launch(self, numbers, touched, grid, shape, group, shared_bytes, output)
         launch.run()
         del kept  # not before the kernel has ended
 
 
-def build(kernel: Kernel, target: Target, options: Options) -> SimulatedKernel:
-    """Compile a lowered kernel for the CPU."""
+def build(
+    kernel: Kernel,
+    target: Target,
+    options: Options,
+    store: Store = NOWHERE,
+    report: Report = lambda done, count: None,
+) -> SimulatedKernel:
+    """Compile a lowered kernel for the CPU.
+
+    What is in `store` is taken from there, what is not is kept there. `report` is told how many
+    pieces of code are compiled, and of how many.
+    """
     where = jit.machine(options.cpu)
+    recipe = kept.recipe(kernel, target, options, where)
+    made = None if recipe is None else kept.find(store, recipe)
+    if made is None:
+        made = _make(kernel, target, options, where, store, report)
+        if recipe is not None:
+            kept.keep(store, recipe, made)
+    return SimulatedKernel(
+        kernel=kernel,
+        target=target,
+        options=options,
+        sites=made.sites,
+        code=jit.link(made.objects, where),
+        path_words=made.path_words,
+        levels=made.levels,
+        frame_bytes=made.frame_bytes,
+        memories=made.memories,
+    )
+
+
+def _make(
+    kernel: Kernel,
+    target: Target,
+    options: Options,
+    where: jit.Machine,
+    store: Store,
+    report: Report,
+) -> kept.Made:
     module = Module(cpu_features=where.present, new_machine=NativeMachine)
-    module.numerics = options.numerics
+    module.exact = target if options.numerics == "exact" else None
     module.block = _static_block(kernel)
     code = KernelCode(module, plan_kernel(kernel))
     code.emit()
     frame_bytes = -(-code.frame_bytes // 64) * 64
-    schedule.emit(module, code.path_words, code.plan.depth, frame_bytes)
-    native = jit.compile_text(module.text(), where)
-    memories = frozenset(module.memories)
-    path_words = code.path_words
-    return SimulatedKernel(
-        kernel, target, options, module, native, path_words, frame_bytes, memories
+    schedule.emit(module)
+    return kept.Made(
+        objects=jit.compile_pieces(module.pieces(), where, store, report),
+        sites=Sites(sites=module.sites, messages=module.messages),
+        path_words=code.path_words,
+        levels=code.plan.depth,
+        frame_bytes=frame_bytes,
+        memories=frozenset(module.memories),
     )
 
 
@@ -137,22 +184,25 @@ def _static(extents: tuple[Expr, Expr, Expr]) -> Grid | None:
 
 def interacts(kernel: Kernel) -> bool:
     """Tell whether CTAs of a launch may see one another's writes while they run."""
-    for stmt in walk_statements(kernel.body):
-        if isinstance(stmt, Instruct) and _sees_others(stmt):
-            return True
-    return False
+    scopes, spaces = {"gpu", "sys"}, {Space.GLOBAL, Space.GENERIC}
+    if _static(kernel.launch.cluster) != (1, 1, 1):
+        # Where a cluster is one CTA, its scope and shared memory are the CTA's own.
+        scopes.add("cluster")
+        spaces.add(Space.SHARED_CLUSTER)
+    return any(
+        isinstance(stmt, Instruct) and _sees_others(stmt, scopes, spaces)
+        for stmt in walk_statements(kernel.body)
+    )
 
 
-def _sees_others(stmt: Instruct) -> bool:
+def _sees_others(stmt: Instruct, scopes: Set[str], spaces: Set[Space]) -> bool:
     order = stmt.form.order
-    wide = order.scope in ("cluster", "gpu", "sys")
+    wide = order.scope in scopes
     if wide and (order.acquires or order.releases):
         return True
     for declared, _ in paired_operands(stmt.form, stmt.operands):
-        shared = declared.space in (Space.SHARED, None)
-        if declared.access == "update" and not shared:
-            return True
-        if declared.access == "read" and wide and not shared:
+        sees = declared.access == "update" or (declared.access == "read" and wide)
+        if sees and declared.space in spaces:
             return True
     return False
 
@@ -174,6 +224,7 @@ class _Cta:
     hints: np.ndarray
     stop: np.ndarray
     start: np.ndarray
+    cluster: np.ndarray
     index: int = -1
     text: list[str] = field(default_factory=list[str])
     special: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
@@ -197,12 +248,13 @@ class _Launch:
         regions: Sequence[Region],
         grid: Grid,
         block: Grid,
+        cluster: Grid,
         shared_bytes: int,
         output: Callable[[str], None],
     ) -> None:
         self.simulated = simulated
         self.grid = grid
-        self.cluster = _static(simulated.kernel.launch.cluster) or (1, 1, 1)
+        self.cluster = cluster
         self.block = block
         self.count = int(np.prod(grid))
         threads = int(np.prod(block))
@@ -219,6 +271,11 @@ class _Launch:
             [_word(a, value_dtype(v)) for a, v in zip(arguments, variables, strict=True)],
             np.uint64,
         )
+        self.tables = {
+            where: approximations.table(name)
+            for name, where in context.TABLES.items()
+            if where in simulated.memories
+        }
         self.entry = _RUN(simulated.code.address("run_cta"))
         self.lock = threading.Lock()
         self.numbers = itertools.count()
@@ -228,6 +285,7 @@ class _Launch:
         self.printed = 0
         self.failure: BaseException | None = None
         self.drains: list[object] = []
+        self.shared_words: WeakValueDictionary[tuple[int, ...], np.ndarray] = WeakValueDictionary()
 
     def run(self) -> None:
         """Run every CTA, print in order, and raise the fault of the first CTA that met one."""
@@ -292,7 +350,7 @@ class _Launch:
     # ---- CTAs that can
 
     def _work_together(self) -> None:
-        room = _live_ctas(self.simulated, self.count)
+        room = max(_live_ctas(self.simulated, self.count), int(np.prod(self.cluster)))
         live: list[_Cta] = []
         try:
             self._take_turns(live, room)
@@ -306,12 +364,13 @@ class _Launch:
 
     def _take_turns(self, live: list[_Cta], room: int) -> None:
         spare: list[_Cta] = []
-        begun = idle = 0
+        waiting = self._by_clusters()
+        idle = 0
         while True:
-            while begun < self.end and len(live) < room:
-                live.append(spare.pop() if spare else self._new_cta())
-                self._begin(live[-1], begun, together=True)
-                begun += 1
+            for index in itertools.islice(waiting, room - len(live)):
+                if index < self.end:
+                    live.append(spare.pop() if spare else self._new_cta())
+                    self._begin(live[-1], index, together=True)
             if not live:
                 return
             moved = False
@@ -327,8 +386,17 @@ class _Launch:
                     return
             idle = 0 if moved else idle + 1
             if idle > _IDLE_TURNS:
-                self._finish(live.pop(0), context.STUCK)
+                self._finish(live.pop(0), context.STUCK, live)
                 return
+
+    def _by_clusters(self) -> Iterator[int]:
+        """Number the CTAs so that those of a cluster begin together."""
+        clusters = [range(0, g, c) for g, c in zip(self.grid, self.cluster, strict=True)]
+        within = [range(each) for each in self.cluster]
+        for first in itertools.product(*reversed(clusters)):
+            for offset in itertools.product(*reversed(within)):
+                z, y, x = (a + b for a, b in zip(first, offset, strict=True))
+                yield x + self.grid[0] * (y + self.grid[1] * z)
 
     # ---- one CTA
 
@@ -341,10 +409,11 @@ class _Launch:
             aligned(max(context.WARPS * simulated.frame_bytes, 64)),
             aligned(8 * context.QUEUE_RECORDS * context.RECORD_WORDS, "u8"),
             aligned(context.DUMMY_BYTES),
-            aligned(_PRINT_BYTES if self._prints() else 64),
+            aligned(_PRINT_BYTES if prints(simulated) else 64),
             aligned(4 * max(len(simulated.sites.sites), 1), "u4"),
             np.zeros(1, np.uint64),
             np.zeros(context.CONTEXT_WORDS, np.uint64),
+            np.zeros(0, np.uint64),
         )
         with self.lock:
             self.ctas.append(cta)
@@ -373,9 +442,14 @@ class _Launch:
         cta.put("staging_size", sizes.get("staging", 0))
         for name, array in cta.special.items():
             cta.put(name, array.ctypes.data)
+        for name, array in self.tables.items():
+            cta.put(name, array.ctypes.data)
         cta.put("print_size", cta.prints.nbytes)
         cta.put("region_count", len(self.table))
         cta.put("shared_size", self.shared_bytes)
+        cta.put("path_words", simulated.path_words)
+        cta.put("levels", simulated.levels)
+        cta.put("frame_bytes", simulated.frame_bytes)
         limit = simulated.options.step_limit or DEFAULT_STEP_LIMIT
         cta.put("steps", 1)
         cta.put("turns", min(limit, 1 << 63))
@@ -395,9 +469,6 @@ class _Launch:
                 cta.put(f"{prefix}.{axis}", extent)
         cta.start[:] = cta.words
         return cta
-
-    def _prints(self) -> bool:
-        return any(isinstance(s, Print) for s in walk_statements(self.simulated.kernel.body))
 
     def _begin(self, cta: _Cta, index: int, *, together: bool = False) -> None:
         with self.lock:
@@ -421,20 +492,37 @@ class _Launch:
         cta.put("random", (seed * 0x9E3779B97F4A7C15 + index * 0xD1B54A32D192ED03) | 1)
         cta.put("together", int(together))
         rest = index
+        place: list[int] = []
         for axis, extent, size in zip("xyz", self.grid, self.cluster, strict=True):
             at = rest % extent
             cta.put(f"ctaid.{axis}", at)
             cta.put(f"clusterid.{axis}", at // size)
             cta.put(f"cluster_ctaid.{axis}", at % size)
+            place.append(at // size)
             rest //= extent
+        cta.cluster = self._cluster_words(tuple(place), together)
+        cta.put("cluster", cta.cluster.ctypes.data)
 
-    def _finish(self, cta: _Cta, status: int) -> None:
+    def _cluster_words(self, place: tuple[int, ...], together: bool) -> np.ndarray:
+        """Give what the CTAs of a cluster share; of CTAs that run alone each has its own."""
+        known = self.shared_words.get(place)
+        if known is not None:
+            return known
+        words = np.zeros(len(context.CLUSTER_FIELDS), np.uint64)
+        threads = int(np.prod(self.block) * np.prod(self.cluster))
+        for name in ("threads", "expected"):
+            words[context.CLUSTER[name]] = threads
+        if together:
+            self.shared_words[place] = words
+        return words
+
+    def _finish(self, cta: _Cta, status: int, others: Sequence[_Cta] = ()) -> None:
         cta.text.append(self._take_prints(cta))
         # A fault may also be met by what lands last, after a CTA is done.
         if cta.get("error"):
             self._fail(cta.index, reports.fault(self.simulated, cta, self.grid, self.regions))
         elif status == context.STUCK:
-            self._fail(cta.index, reports.deadlock(self.simulated, cta, self.grid))
+            self._fail(cta.index, reports.deadlock(self.simulated, cta, self.grid, others))
         elif status == context.DONE and cta.get("tmem_columns"):
             self._fail(cta.index, reports.unfreed(self.simulated, cta, self.grid))
         with self.lock:
@@ -448,7 +536,8 @@ class _Launch:
         cta.put("print_used", 0)
         if not used:
             return ""
-        return format_records(self.simulated, cta.prints[:used].view(np.uint64))
+        where = reports.cta_name(cta.index, self.grid)
+        return format_records(self.simulated, cta, where, cta.prints[:used].view(np.uint64))
 
     def _flush(self) -> None:
         """Hand on what the CTAs have printed, as far as all before them have ended."""

@@ -15,10 +15,12 @@ class Options:
     """Options of a simulation.
 
     `schedule` says when asynchronous operations land: "late" (when they are waited for),
-    "eager" (at issue) or "random" (by `seed`). `numerics` is "fast": float32 FMA chains.
-    `workers` is the number of threads, by default one per core; `step_limit` bounds the turns of
-    loops that the warps of a CTA take together (lanes of a warp that turn at once count once);
-    `cpu` is LLVM's name of the CPU to make code for, by default this one.
+    "eager" (at issue) or "random" (by `seed`). `numerics` says how products of matrices and
+    approximate functions are rounded: "fast" (float32 FMA chains in ascending k; results rounded
+    correctly, or nearly so) or "exact" (as on the target's chips, bit by bit). `workers` is the
+    number of threads, by default one per core; `step_limit` bounds the turns of loops that the
+    warps of a CTA take together (lanes of a warp that turn at once count once); `cpu` is LLVM's
+    name of the CPU to make code for, by default this one.
     """
 
     schedule: str = "late"

@@ -6,6 +6,7 @@ May import `base`, `ir` and the rest of `sim`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tilewright.isa import mbarrier, tensor_allocation
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context
 from tilewright.sim.engine.context import PATH, PATHS, RECORD
+from tilewright.sim.engine.sites import Site
 from tilewright.sim.options import Region
 
 Grid = tuple[int, int, int]
@@ -36,12 +38,16 @@ def fault(
     simulated: CompiledKernel, cta: Any, grid: Grid, regions: Sequence[Region]
 ) -> TilewrightError:
     """Make the error for the fault that a CTA recorded."""
-    message = simulated.sites.messages[int(cta.get("error")) - 1]
+    message = simulated.sites.messages[int(cta.get("error"))]
     site = simulated.sites.sites[int(cta.get("error_site"))]
     kind, _ = CODES[message.code]
     lane, warp, address = (cta.get(f"error_{each}") for each in ("lane", "warp", "address"))
     thread = _thread(warp * 32 + lane, simulated)
     notes = [f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}, {thread}", site.text]
+    if message.mbarrier:
+        notes.append(
+            f"its mbarrier is {_shared_name(address, simulated)}: {_mbarrier(address, cta)}"
+        )
     if message.space is not None:
         notes.append(_where(message.space, address, simulated, regions))
     return kind(message.text, code=message.code, location=site.location, notes=tuple(notes))
@@ -58,14 +64,23 @@ def _where(space: Space, address: int, simulated: CompiledKernel, regions: Seque
             f"shared address {address}; the kernel's shared memory is "
             f"[{context.SHARED_START}, {shared_end})"
         )
+    if 0 <= address < _FIRST_PAGE:
+        return f"global address {address:#x}, of a null pointer"
     if not regions:
         return f"global address {address:#x}; the launch has no tensor"
     nearest = min(regions, key=lambda r: _distance(address, r))
+    if _distance(address, nearest) > max(_NEAR, nearest.size):
+        return f"global address {address:#x}, nowhere near a tensor of the launch"
     offset = address - nearest.address
     return (
         f"global address {address:#x}: byte {offset} of {nearest.name}, "
         f"which has {nearest.size} bytes"
     )
+
+
+# No tensor begins in the first page; an address this far from one was not computed from it.
+_FIRST_PAGE = 4096
+_NEAR = 1 << 30
 
 
 def _distance(address: int, region: Region) -> int:
@@ -86,12 +101,12 @@ def unfreed(simulated: CompiledKernel, cta: Any, grid: Grid) -> TilewrightError:
         code="tensor-memory",
         location=places[0] if places else None,
         expected="every allocation deallocated before the kernel ends",
-        found=f"{_columns(cta)} still allocated",
+        found=f"{columns_text(cta)} still allocated",
         notes=(f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}", *others),
     )
 
 
-def _columns(cta: Any) -> str:
+def columns_text(cta: Any) -> str:
     """Name the columns of Tensor Memory that are allocated, such as `columns 0-63, 128-159 are`."""
     granules = [each for each in range(32) if cta.get("tmem_columns") >> each & 1]
     size = tensor_allocation.GRANULE
@@ -102,8 +117,55 @@ def _columns(cta: Any) -> str:
 # ---------------------------------------------------------------------------- deadlock
 
 
-def deadlock(simulated: CompiledKernel, cta: Any, grid: Grid) -> DeadlockError:
-    """Make the error for a CTA that is stuck: who waits, where, for what."""
+def deadlock(
+    simulated: CompiledKernel, cta: Any, grid: Grid, others: Sequence[Any] = ()
+) -> DeadlockError:
+    """Make the error for a CTA that is stuck: who waits, where, for what.
+
+    Of the `others` in flight those of its cluster are told of as well.
+    """
+    first, notes = _stuck(simulated, cta, grid)
+    apart = _apart(simulated, cta)
+    for other in others:
+        if other.cluster is cta.cluster:
+            notes += _stuck(simulated, other, grid)[1]
+    if apart is not None:
+        return DeadlockError(
+            f"{apart.text} is executed in a branch by some lanes of a warp, and the others, which "
+            "it waits for, wait elsewhere for these",
+            code="divergent-collective",
+            location=apart.location,
+            expected="all lanes of the warp, or all that the member mask names, together",
+            notes=tuple(notes),
+        )
+    return DeadlockError(
+        "deadlock: no thread can run and nothing in flight can complete a wait",
+        code="deadlock",
+        location=first,
+        notes=tuple(notes),
+    )
+
+
+def _apart(simulated: CompiledKernel, cta: Any) -> Site | None:
+    """Find a collective whose missing lanes are in others that wait for lanes of its own."""
+    waiting = [
+        (warp, *(int(record[PATH[name]]) for name in ("lanes", "need", "site")))
+        for warp, record in _paths(simulated, cta)
+        if record[PATH["state"]] == context.GATHERING
+    ]
+    for warp, lanes, need, site in waiting:
+        crossed = 0
+        for other, theirs, wanted, _ in waiting:
+            if other == warp and theirs != lanes and wanted & lanes:
+                crossed |= theirs
+        exited = int(cta.words[context.EXITED_START + warp])
+        if need & ~lanes & ~exited and not need & ~lanes & ~exited & ~crossed:
+            return simulated.sites.sites[site]
+    return None
+
+
+def _stuck(simulated: CompiledKernel, cta: Any, grid: Grid) -> tuple[Location | None, list[str]]:
+    """Say where a CTA is stuck first, and for what each of its warps waits."""
     notes: list[str] = [f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}"]
     first: Location | None = None
     for warp, record in _paths(simulated, cta):
@@ -114,14 +176,13 @@ def deadlock(simulated: CompiledKernel, cta: Any, grid: Grid) -> DeadlockError:
             f"warp {warp}, {lanes_text(lanes)}: {_waits(record, site.text, cta, simulated)}"
         )
         if site.location is not None:
-            notes[-1] += f" at {site.location.header()}"
-    notes += _in_flight(simulated, cta)
-    return DeadlockError(
-        "deadlock: no thread can run and nothing in flight can complete a wait",
-        code="deadlock",
-        location=first,
-        notes=tuple(notes),
-    )
+            notes[-1] += f" at {_through(site.location)}"
+    return first, notes + _in_flight(simulated, cta)
+
+
+def _through(location: Location) -> str:
+    """Name a place, and the calls that lead to it."""
+    return ", called from ".join(each.header() for each in location.chain())
 
 
 def _in_flight(simulated: CompiledKernel, cta: Any) -> list[str]:
@@ -132,7 +193,7 @@ def _in_flight(simulated: CompiledKernel, cta: Any) -> list[str]:
         record = cta.queue[start : start + context.RECORD_WORDS]
         if record[RECORD["agent"]]:
             site = simulated.sites.sites[int(record[RECORD["site"]])]
-            where = "" if site.location is None else f" at {site.location.header()}"
+            where = "" if site.location is None else f" at {_through(site.location)}"
             text = f"{site.text}{where}, {_completion(record, cta, simulated)}"
             counted[text] = counted.get(text, 0) + 1
     total = sum(counted.values())
@@ -191,14 +252,25 @@ def _waits(record: np.ndarray, text: str, cta: Any, simulated: CompiledKernel) -
     if state == context.POLLING:
         return "polls memory that does not change"
     key = int(record[PATH["key"]])
+    if kind == "time":
+        return f"{text} sleeps in a loop that polls memory that does not change"
     if kind == "columns":
-        return f"{text} waits for {key} free columns of Tensor Memory; {_columns(cta)} allocated"
+        return (
+            f"{text} waits for {key} free columns of Tensor Memory; {columns_text(cta)} allocated"
+        )
+    if kind == "cluster":
+        arrived, expected = (int(cta.cluster[context.CLUSTER[each]]) for each in _OF_CLUSTER)
+        return f"{text} waits for its cluster: {arrived} of {expected} threads have arrived"
     if kind == "barrier":
         return f"{text} waits at barrier {key}: {_barrier(key, cta)}"
     if kind == "mbarrier":
         place = _shared_name(key, simulated)
-        return f"{text} waits for phase parity {_parity(record)} of {place}: {_mbarrier(key, cta)}"
+        state = f"{_mbarrier(key, cta)}{_exited(cta)}"
+        return f"{text} waits for phase parity {_parity(record)} of {place}: {state}"
     return f"{text} waits"
+
+
+_OF_CLUSTER = ("arrived", "expected")
 
 
 def _parity(record: np.ndarray) -> int:
@@ -208,7 +280,7 @@ def _parity(record: np.ndarray) -> int:
 def shared_buffers(simulated: CompiledKernel) -> list[tuple[str, int, PointerType]]:
     """List the buffers of shared memory by the user's names, with their byte offsets."""
     found: list[tuple[str, int, PointerType]] = []
-    for stmt in simulated.kernel.body:
+    for stmt in walk_statements(simulated.kernel.body):
         if isinstance(stmt, Bind) and isinstance(stmt.value, Offset | SharedBase):
             at = as_constant(stmt.value.bytes) if isinstance(stmt.value, Offset) else 0
             base = stmt.value.pointer if isinstance(stmt.value, Offset) else stmt.value
@@ -218,13 +290,19 @@ def shared_buffers(simulated: CompiledKernel) -> list[tuple[str, int, PointerTyp
 
 
 def _shared_name(address: int, simulated: CompiledKernel) -> str:
-    """Name the element of a shared buffer that lies at an address."""
+    """Name the mbarrier at an address: an element of a buffer of such, else bytes of a buffer."""
     offset = address - context.SHARED_START
     before = [each for each in shared_buffers(simulated) if each[1] <= offset]
     if not before:
         return f"shared address {address}"
     name, start, kind = before[-1]
-    return f"{name}[{(offset - start) // kind.dtype.bytes}]"
+    index, within = divmod(offset - start, kind.dtype.bytes)
+    if kind.dtype.bytes != mbarrier.BYTES or within:
+        return f"byte {offset - start} of {name}"
+    shape = dict(simulated.kernel.shapes).get(name, (index + 1,))
+    if index >= prod(shape):
+        return f"byte {offset - start} from the start of {name}"
+    return f"{name}[{', '.join(str(each) for each in np.unravel_index(index, shape))}]"
 
 
 def _barrier(key: int, cta: Any) -> str:
@@ -235,9 +313,18 @@ def _barrier(key: int, cta: Any) -> str:
     return text if counted or not exited else f"{text}, {exited} have exited"
 
 
+def _exited(cta: Any) -> str:
+    """Say how many threads can arrive nowhere any more, if there are some."""
+    start = context.EXITED_START
+    words = cta.words[start : start + context.WARPS]
+    count = sum(int(each).bit_count() for each in words)
+    return f", {count} thread{'s have' if count > 1 else ' has'} exited" if count else ""
+
+
 def _mbarrier(key: int, cta: Any) -> str:
     start = key - context.SHARED_START
     if not 0 <= start <= cta.shared.nbytes - 8:
         return "it lies outside shared memory"
     word = int(cta.shared[start : start + 8].view(np.uint64)[0])
-    return mbarrier.describe(word)
+    tally = cta.special["tally"].view(np.uint32).reshape(-1, 2)[start // 8]
+    return mbarrier.describe(word, int(tally[0]), int(tally[1]))

@@ -32,6 +32,7 @@ from tilewright.ir.expressions import (
     Read,
     Select,
     SharedBase,
+    Shuffle,
     SpecialRegister,
     Unary,
     Var,
@@ -103,6 +104,8 @@ class Uniformity:
                 return self._all((expr.condition, expr.true, expr.false))
             case Intrinsic():
                 return self._all(expr.operands)
+            case Shuffle():
+                return self._all(expr.sources)
             case Offset():
                 return self._all((expr.pointer, expr.bytes))
             case Read():

@@ -94,7 +94,7 @@ def truncmod(steps: Steps, x: Expr, y: Expr) -> Expr:
 def truncdiv(steps: Steps, x: Expr, y: Expr) -> Expr:
     """Compute a quotient rounded towards zero; it is exact, or the nearest float."""
     x, y = steps("x", x), steps("y", y)
-    return call("nearbyint", (x - fmod(steps, x, y)) / y)
+    return _quotient(steps, x, fmod(steps, x, y), y)
 
 
 def mod(steps: Steps, x: Expr, y: Expr) -> Expr:
@@ -108,8 +108,14 @@ def floordiv(steps: Steps, x: Expr, y: Expr) -> Expr:
     """Compute a quotient rounded down, as Python's `//`; it is exact, or the nearest float."""
     x, y = steps("x", x), steps("y", y)
     rest = fmod(steps, x, y)
-    quotient = steps("quotient", call("nearbyint", (x - rest) / y))
+    quotient = _quotient(steps, x, rest, y)
     return choose(_opposed(rest, y), quotient - 1.0, quotient)
+
+
+def _quotient(steps: Steps, x: Expr, rest: Expr, y: Expr) -> Expr:
+    """Divide what a remainder leaves; a quotient of zero has the sign of one that is not."""
+    whole = steps("quotient", call("nearbyint", (x - rest) / y))
+    return steps("quotient", choose(equal(whole, 0.0), with_sign(whole, x / y), whole))
 
 
 def _opposed(rest: Expr, y: Expr) -> Expr:

@@ -185,6 +185,17 @@ def _known(apply: Apply) -> tuple[str, ...]:
     return (*known, "cache_policy", "pred")
 
 
+# The parameters that the problems of a map come from, where that is not the box.
+_PARAMETERS = {
+    "element type of a tensor map": "format",
+    "element strides": "element_strides",
+    "interleave": "interleave",
+    "swizzle": "swizzle",
+    "L2 promotion": "l2_promotion",
+    "fill of what is out of bounds": "oob_fill",
+}
+
+
 def _box(apply: Apply, parameters: dict[str, Any], kind: DType) -> Box:
     """Read what the parameters say of boxes, and hold it to the rules of tensor maps."""
     extents = _numbers(apply, "box", parameters.get("box"))
@@ -203,7 +214,8 @@ def _box(apply: Apply, parameters: dict[str, Any], kind: DType) -> Box:
         slabs = "copy a box for each span: a repeat axis of the tile, with coord_steps="
         hint = slabs if what.startswith("rows") and expected.startswith("at most") else None
         message = f"{apply.form.text} cannot copy such boxes, because of the {what}"
-        raise refuse(apply, "tile-operand", message, expected, found, hint)
+        at = apply.at(_PARAMETERS.get(what, "box"))
+        raise refuse(at, "tile-operand", message, expected, found, hint)
     if steps[-1] != 1:
         expected = "1 on the last axis, whose elements are copied without gaps"
         message = "the element strides of a box leave out elements of its rows"

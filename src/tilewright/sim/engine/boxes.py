@@ -2,7 +2,8 @@
 
 May import `base`, `isa` and the rest of `sim.engine`. One function per rank and direction. Each
 row is checked against the allocations of global memory and against shared memory; a chunk stays
-in its line of 128 bytes of shared memory, which is allocated in whole lines.
+in its line of 128 bytes of shared memory, which is allocated in whole lines. A box that lies
+inside its tensor is checked as a whole and its rows are copied as they are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ _CHUNK = 16
 _BYTES = f"<{_CHUNK} x i8>"
 _TF32_LOST = 13  # low bits of a float32 that a tf32 does not have
 _TF32_NAN = 0x7FFFE000
+# Bounds of what a tensor map can say, within which no size overflows.
+_MOST_ROWS, _MOST_STRIDE, _MOST_PITCH = 1 << 8, 1 << 40, 1 << 16
+_ROWS_AHEAD = 16  # as many rows before a row is copied it is fetched from memory
 _FIELDS = ("extents", "strides", "origin", "sizes", "steps")
 _SCALARS = ("address", "shared", "pitch", "swizzle", "fill", "rounds", "host", "bottom", "size")
 
@@ -60,6 +64,8 @@ def _call(
 class _Copy:
     """Emits the copy of a box of a rank: its loops, and where its rows lie."""
 
+    writes = False  # to the tensor
+
     def __init__(self, m: NativeMachine, name: str, rank: int) -> None:
         self.f = m.module.machine(name, "%site")
         self.rank = rank
@@ -78,6 +84,7 @@ class _Copy:
         """Emit the function."""
         f = self.f
         memory.end_after_fault(f)
+        self._whole()
         row = self.word("sizes", 0) * self.word("strides", 0)
         first = self.number("origin", 0) * self.number("strides", 0)
         length = f.bitcast(row, INT64)
@@ -85,7 +92,12 @@ class _Copy:
         high = self._clamped(self.number("extents", 0) * self.number("strides", 0) - first, length)
         start = self.word("address") + f.bitcast(first, UINT64)
         inside = f.constant(True, BOOL)
-        self._axis(self.rank - 1, start, inside, f.constant(0, UINT64), low, high)
+
+        def row_in_part(place: Lanes, here: Lanes, number: Lanes) -> None:
+            ends = (f.bitcast(each, UINT64) for each in (low, f.select(here, high, low)))
+            self.row(place, number * self.word("pitch"), *ends)
+
+        self._axis(self.rank - 1, start, inside, f.constant(0, UINT64), row_in_part)
         f.bump("progress")
         f.function.emit("ret void")
         f.function.finish("void", f"ptr %ctx, i32 %site, {self.parameters}", "noinline")
@@ -96,14 +108,17 @@ class _Copy:
         )
 
     def _axis(
-        self, axis: int, start: Lanes, inside: Lanes, number: Lanes, low: Lanes, high: Lanes
+        self,
+        axis: int,
+        start: Lanes,
+        inside: Lanes,
+        number: Lanes,
+        body: Callable[[Lanes, Lanes, Lanes], None],
     ) -> None:
         """Emit the loop over an axis, outermost first; on the innermost one, a row."""
         f = self.f
         if axis == 0:
-            end = f.select(inside, high, low)
-            as_bytes = (f.bitcast(each, UINT64) for each in (low, end))
-            self.row(start, number * self.word("pitch"), *as_bytes)
+            body(start, inside, number)
             return
         with f.function.loop(str(self.word("sizes", axis).value)) as counter:
             count = f.lanes(UINT64, counter, 0)
@@ -112,7 +127,80 @@ class _Copy:
             here = inside & (coordinate < self.word("extents", axis))
             place = start + coordinate * self.word("strides", axis)
             row = number * self.word("sizes", axis) + count
-            self._axis(axis - 1, place, here, row, low, high)
+            self._axis(axis - 1, place, here, row, body)
+
+    # ---- a box inside its tensor
+
+    def _whole(self) -> None:
+        """Copy the box and return, if it is plain and inside what it is copied from and to."""
+        f = self.f
+        row = self.word("sizes", 0) * self.word("strides", 0)
+        span = (self.word("swizzle") + 1) << 4
+        place = self.word("shared")
+        # The chunks of a row are turned alike: none lies in another line than its first.
+        turned = (self.word("swizzle") == 0) | (
+            (((place | self.word("pitch")) & (span - 1)) == 0) & (row <= span)
+        )
+        plain = turned & ((row & (_CHUNK - 1)) == 0) & (self.word("rounds") == 0)
+        for axis in range(self.rank):
+            plain = plain & self._reaches(axis)
+        plain = plain & (self.word("pitch") < _MOST_PITCH)
+        first, ahead, rows = self._hull()
+        behind = place - self.word("bottom")
+        size = (rows - 1) * self.word("pitch") + row
+        plain = plain & (place >= self.word("bottom")) & (behind + size <= self.word("size"))
+        plain = plain & memory.lies_in_region(f, first, ahead + row, write=self.writes)
+        with f.function.when(str(plain.value)):
+            start = self.word("address") + self.word("origin", 0) * self.word("strides", 0)
+            zero, inside = f.constant(0, UINT64), f.constant(True, BOOL)
+            self._axis(self.rank - 1, start, inside, zero, self._plain_row)
+            f.bump("progress")
+            f.function.emit("ret void")
+            f.function.label(f.function.new_label("dead"))
+
+    def _reaches(self, axis: int) -> Lanes:
+        """Tell whether all elements along an axis are the tensor's, and sizes do not overflow."""
+        origin, size = self.word("origin", axis), self.word("sizes", axis)
+        extent, stride = self.word("extents", axis), self.word("strides", axis)
+        step = self.word("steps", axis) if axis else self.f.constant(1, UINT64)
+        small = (size != 0) & (size <= _MOST_ROWS) & (step <= _MOST_ROWS) & (stride < _MOST_STRIDE)
+        last = origin + (size - 1) * step
+        return small & (origin < extent) & (last < extent)
+
+    def _hull(self) -> tuple[Lanes, Lanes, Lanes]:
+        """Give the first row's address, the way from it to the last one, the number of rows."""
+        first = self.word("address") + self.word("origin", 0) * self.word("strides", 0)
+        ahead, rows = self.f.constant(0, UINT64), self.f.constant(1, UINT64)
+        for axis in range(1, self.rank):
+            stride = self.word("strides", axis)
+            first = first + self.word("origin", axis) * stride
+            ahead = ahead + (self.word("sizes", axis) - 1) * self.word("steps", axis) * stride
+            rows = rows * self.word("sizes", axis)
+        return first, ahead, rows
+
+    def _plain_row(self, start: Lanes, inside: Lanes, number: Lanes) -> None:
+        """Copy a row chunk by chunk."""
+        f = self.f
+        place = self.word("shared") + number * self.word("pitch")
+        turn = ((place >> 7) & self.word("swizzle")) << 4
+        base = self.word("host") + (place - self.word("bottom"))
+        row = self.word("sizes", 0) * self.word("strides", 0)
+        if self.rank > 1 and not self.writes:
+            self._prefetch(start + self.word("steps", 1) * self.word("strides", 1) * _ROWS_AHEAD)
+        with f.function.loop(str((row >> 4).value)) as counter:
+            at = f.lanes(UINT64, counter, 0) << 4
+            ends = self.pointer(start + at), self.pointer(base + (at ^ turn))
+            source, target = reversed(ends) if self.writes else ends
+            data = f.op(f"load {_BYTES}, ptr {source}, align 1")
+            f.function.emit(f"store {_BYTES} {data}, ptr {target}, align 1")
+
+    def _prefetch(self, start: Lanes) -> None:
+        """Have a row of 128 bytes brought near that is copied soon; it need not exist."""
+        name = "llvm.prefetch.p0"
+        self.f.module.declare(name, f"declare void @{name}(ptr, i32, i32, i32)")
+        for line in (0, 64):
+            at = self.pointer(start + line)
+            self.f.function.emit(f"call void @{name}(ptr {at}, i32 0, i32 3, i32 1)")
 
     def row(self, start: Lanes, offset: Lanes, low: Lanes, high: Lanes) -> None:
         """Emit the copy of a row, of whose bytes the tensor has those from `low` to `high`.
@@ -243,6 +331,8 @@ class _Load(_Copy):
 
 class _Store(_Copy):
     """Emits the copy of a box from shared memory."""
+
+    writes = True
 
     def row(self, start: Lanes, offset: Lanes, low: Lanes, high: Lanes) -> None:
         f = self.f

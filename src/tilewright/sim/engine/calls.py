@@ -38,7 +38,7 @@ class Calls:
         arguments = [f"ptr %ctx, i32 {m.active().value}, i32 {m.site}"]
         arguments += [_pass(m, each) for each in operands if literal(each) is None]
         results = self._results[name]
-        out = m.function.slot(f"[{max(len(results), 1) * _ROW} x i8]")
+        out = m.function.scratch(f"[{max(len(results), 1) * _ROW} x i8]")
         m.function.emit(f"call void @{name}({', '.join([*arguments, f'ptr {out}'])})")
         return [_take(m, out, index, kind) for index, kind in enumerate(results)]
 
@@ -55,8 +55,7 @@ class Calls:
 
     def _emit(self, form: Form, operands: Sequence[Lanes]) -> str:
         stem = "".join(c if c.isalnum() else "_" for c in form.text)
-        name = f"issue_{stem}_{len(self._names)}"
-        f = self.module.machine(name, "%site")
+        f = self.module.machine(f"issue_{stem}", "%site")
         f.mask = f.unpack(f.lanes(UINT32, "%mask", 0))
         parameters = ["ptr %ctx, i32 %mask, i32 %site"]
         inside: list[Lanes] = []
@@ -67,6 +66,7 @@ class Calls:
             elif each.width:
                 parameters.append(f"ptr %p{index}")
                 inside.append(f.restore(f"%p{index}", each.dtype))
+                f.homes[str(inside[-1].value)] = f"%p{index}"
             else:
                 parameters.append(f"{scalar_type(each.dtype)} %p{index}")
                 inside.append(f.lanes(each.dtype, f"%p{index}", 0))
@@ -78,7 +78,8 @@ class Calls:
             at = f.op(f"getelementptr i8, ptr %out, i64 {index * _ROW}")
             f.function.emit(f"store {_held(each)} {f.to_memory(each)}, ptr {at}, align 8")
         f.function.emit("ret void")
-        f.function.finish("void", ", ".join([*parameters, "ptr %out"]), "noinline")
+        listed = ", ".join([*parameters, "ptr %out"])
+        name = f.function.finish("void", listed, "noinline", by_content=True)
         self._results[name] = [(each.dtype, each.width) for each in results]
         return name
 
@@ -95,7 +96,7 @@ class Calls:
                 f.function.emit(f"store {element} {value}, ptr {at}")
             f.function.emit("ret void")
             f.function.finish("void", "ptr %base, <32 x i64> %offsets, ptr %out", "noinline")
-        out = m.function.slot(f"<{WARP} x {element}>")
+        out = m.function.scratch(f"<{WARP} x {element}>")
         m.function.emit(f"call void @{name}(ptr {base}, <32 x i64> {offsets}, ptr {out})")
         return m.restore(out, dtype)
 

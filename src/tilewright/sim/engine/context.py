@@ -14,6 +14,9 @@ WARPS = 32
 PATHS = 32
 BARRIERS = 16
 
+# The functions of which a chip's results are tabulated, and the fields that say where.
+TABLES = {name: f"table.{name}" for name in ("exp2", "log2", "rcp", "rsqrt", "sqrt")}
+
 _FIELDS = (
     "shared",  # host address of the CTA's shared memory
     "shared_size",
@@ -29,6 +32,7 @@ _FIELDS = (
     "error_lane",
     "error_warp",
     "error_address",
+    "acting",  # 1 + the lane that code runs for, 0 where code runs for several lanes
     "progress",  # counts what other paths could notice
     "schedule",
     "random",
@@ -64,6 +68,12 @@ _FIELDS = (
     "staging_size",
     "staging_used",
     "staged",  # how many operations have
+    "tally",  # host address of (expected, come) bytes per mbarrier, 32 bits each, for reports
+    "cluster",  # host address of what the CTAs of the cluster share
+    "path_words",  # words of a path's record
+    "levels",  # words in it for the lanes that meet at the end of constructs
+    "frame_bytes",  # bytes of a warp's frame
+    *TABLES.values(),  # host addresses
     *(f"{name}.{axis}" for name in ("ctaid", "nctaid", "ntid") for axis in "xyz"),
     *(f"{name}.{axis}" for name in ("clusterid", "nclusterid") for axis in "xyz"),
     *(f"{name}.{axis}" for name in ("cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
@@ -73,10 +83,15 @@ _AFTER = len(_FIELDS)
 
 BARRIER_FIELDS = ("arrived", "expected", "counted", "generation", "reducing", "reduced")
 BARRIER_START = _AFTER
-EXITED_START = BARRIER_START + BARRIERS * len(BARRIER_FIELDS)  # lanes that returned, per warp
-LANES_START = EXITED_START + WARPS  # lanes that exist, per warp
-USED_START = LANES_START + WARPS  # path slots in use, per warp
-CONTEXT_WORDS = USED_START + WARPS
+# One word for each warp: lanes that returned, lanes that exist, path slots in use, and the
+# state that instructions know of.
+WARP_FIELDS = ("exited", "lanes", "used", "cluster_arrived", "cluster_parity")
+WARP_START = BARRIER_START + BARRIERS * len(BARRIER_FIELDS)
+EXITED_START, LANES_START, USED_START = (WARP_START + WARPS * field for field in range(3))
+CONTEXT_WORDS = WARP_START + len(WARP_FIELDS) * WARPS
+
+CLUSTER_FIELDS = ("generation", "arrived", "expected", "threads", "exited")
+CLUSTER = {name: index for index, name in enumerate(CLUSTER_FIELDS)}
 
 TMEM_LANES = 128
 TMEM_COLUMNS = 512
@@ -90,12 +105,13 @@ PATH = {name: index for index, name in enumerate(PATH_FIELDS)}
 PATH_HEAD = len(PATH_FIELDS)
 
 READY, BLOCKED, POLLING, JOINING, GATHERING = range(1, 6)
-WAITS = ("none", "mbarrier", "barrier", "group", "columns", "warp", "time")
+WAITS = ("none", "mbarrier", "barrier", "group", "columns", "warp", "time", "cluster")
 
 # A queued operation: these words, then its operands. `group` is the kind, counted from 1, or 0;
 # `taken` the host address of what it has read, or 0, and `run` where that lay and how long it is.
+# `agent` is the function that lands it, 0 once it has, `reader` the one that says what it reads.
 RECORD_FIELDS = (
-    *("agent", "barrier", "site", "flags"),
+    *("agent", "reader", "barrier", "site", "flags"),
     *("group", "warp", "lanes", "number", "taken", "run"),
 )
 RECORD = {name: index for index, name in enumerate(RECORD_FIELDS)}

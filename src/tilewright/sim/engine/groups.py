@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 def commit(m: NativeMachine, group: str) -> None:
     """Count a group of each active lane."""
+    m.module.memories.add("groups")
     made = made_of(m, m.constant(GROUPS.index(group), UINT64), m.field("warp"))
     assert m.mask is not None
     one = m.select(m.mask, m.constant(1, UINT32), m.constant(0, UINT32))
@@ -36,7 +37,8 @@ def pending(
 
     `key` is what the wait says it is for: twice the kind of group, plus 1 if reading suffices.
     """
-    f.module.waits_for_groups = True
+    if not land:
+        f.module.memories.add("groups")
     name = "land_groups" if land else "groups_pending"
     words = [f"i32 {f.cast(each, UINT32).value}" for each in (key, warp, lanes, keep)]
     return f.lanes(BOOL, f.op(f"call i1 @{name}(ptr %ctx, {', '.join(words)})"), 0)
@@ -79,8 +81,7 @@ def land_or_take(f: NativeMachine, number: Lanes, reading: Lanes) -> None:
     takes, lands, after = (f.function.new_label(s) for s in ("takes", "lands", "after"))
     f.function.branch_if(str(reading.value), takes, lands)
     f.function.label(takes)
-    if any(agent.reader for agent in f.module.agents):
-        f.function.emit(f"call void @take(ptr %ctx, i64 {number.value})")
+    f.function.emit(f"call void @take(ptr %ctx, i64 {number.value})")
     f.function.branch(after)
     f.function.label(lands)
     f.function.emit(f"call void @land(ptr %ctx, i64 {number.value})")

@@ -1,29 +1,35 @@
 """From LLVM text to code that runs.
 
-May import `base`. The pass pipeline is SROA and SimplifyCFG: the standard pipelines cost a
-hundred milliseconds more and give slower code here, by hoisting loads until registers spill.
+May import `base`. A module comes in pieces, each of which becomes an object of its own; the
+objects are linked in memory. So what other kernels have too is compiled once, and kept. The pass
+pipeline is SROA and SimplifyCFG: the standard pipelines cost a hundred milliseconds more and give
+slower code here, by hoisting loads until registers spill. LLVM is loaded when it is first used.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import llvmlite.binding  # pyright: ignore[reportMissingTypeStubs] there are none
-
 from tilewright.base.errors import CompilerBug
 from tilewright.base.forks import held_over_forks
+from tilewright.base.lazy import optional
+from tilewright.base.store import Store
 
-llvm: Any = llvmlite.binding
-# By this lock llvmlite makes one call at a time, those that free things too.
-_lock: Any = held_over_forks(getattr(llvm.ffi.lib, "_lock", threading.RLock()))
+_once = held_over_forks(threading.RLock())
+_KIND = "native"
+_PASSES = ("sroa", "simplify_cfg")
+_LEVEL = 1
+# Called with how many pieces are compiled by now, and of how many.
+Report = Callable[[int, int], None]
 
 # What the engine asks about, for CPUs that are named by a level of x86-64.
 _LEVEL_FEATURES = {
-    "x86-64-v3": frozenset({"f16c", "fma"}),
-    "x86-64-v4": frozenset({"f16c", "fma"}),
+    "x86-64-v3": frozenset({"f16c", "fma", "avx"}),
+    "x86-64-v4": frozenset({"f16c", "fma", "avx", "avx512f"}),
 }
 
 
@@ -44,8 +50,26 @@ class Machine:
 
 
 @cache
+def _llvm() -> Any:
+    """Load LLVM."""
+    return optional("llvmlite.binding", purpose="run kernels on the simulator")
+
+
+def _lock() -> Any:
+    """Give the lock by which llvmlite makes one call at a time, those that free things too."""
+    with _once:
+        return _made_lock()
+
+
+@cache
+def _made_lock() -> Any:
+    return held_over_forks(getattr(_llvm().ffi.lib, "_lock", threading.RLock()))
+
+
+@cache
 def host() -> Machine:
     """Describe the CPU that this process runs on."""
+    llvm = _llvm()
     return Machine(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
@@ -56,8 +80,8 @@ def machine(cpu: str | None) -> Machine:
 
 @cache
 def _initialise() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    _llvm().initialize_native_target()
+    _llvm().initialize_native_asmprinter()
 
 
 @dataclass(frozen=True)
@@ -71,27 +95,73 @@ class Code:
         return self.engine.get_function_address(name)
 
 
-def compile_text(text: str, where: Machine, level: int = 1) -> Code:
-    """Compile a module for a CPU; safe from several threads."""
-    with _lock:
-        _initialise()
-        target = llvm.Target.from_default_triple().create_target_machine(
-            cpu=where.cpu, features=where.features, opt=level
-        )
-        try:
-            module = llvm.parse_assembly(text)
-            module.verify()
-        except RuntimeError as error:
-            raise CompilerBug(
-                f"LLVM refuses the engine's code: {error}", code="compiler-bug"
-            ) from error
-        builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(level))
-        passes = llvm.create_new_function_pass_manager()
-        passes.add_sroa_pass()
-        passes.add_simplify_cfg_pass()
-        for function in module.functions:
-            if not function.is_declaration:
-                passes.run(function, builder)
-        engine = llvm.create_mcjit_compiler(module, target)
+def compile_pieces(
+    pieces: Sequence[str], where: Machine, store: Store, report: Report
+) -> list[bytes]:
+    """Compile pieces of LLVM assembly to objects for a CPU; safe from several threads.
+
+    Those that `store` has are not compiled; the others are kept there. `report` hears of those.
+    """
+    head = _recipe_head(where)
+    recipes = [f"{head}\n{piece}" for piece in pieces]
+    found = [store.get(_KIND, recipe) for recipe in recipes]
+    missing = [index for index, each in enumerate(found) if each is None]
+    if missing:
+        with _lock():
+            target = _target(where)
+            for count, index in enumerate(missing):
+                report(count, len(missing))
+                made = _object(pieces[index], target)
+                store.put(_KIND, recipes[index], made)
+                found[index] = made
+    return [each for each in found if each is not None]
+
+
+def link(objects: Sequence[bytes], where: Machine) -> Code:
+    """Link objects that refer to one another into code of this process."""
+    llvm = _llvm()
+    with _lock():
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target(where))
+        for each in objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(each))
         engine.finalize_object()
         return Code(engine)
+
+
+def version() -> str:
+    """Name what makes objects of assembly."""
+    package = optional("llvmlite", purpose="run kernels on the simulator")
+    return f"llvmlite {package.__version__} LLVM {'.'.join(map(str, _llvm().llvm_version_info))}"
+
+
+def _recipe_head(where: Machine) -> str:
+    """Say all that an object depends on beside its text."""
+    return f"{version()}\n{where.cpu} {where.features}\n{' '.join(_PASSES)} {_LEVEL}"
+
+
+def _target(where: Machine) -> Any:
+    _initialise()
+    return (
+        _llvm()
+        .Target.from_default_triple()
+        .create_target_machine(cpu=where.cpu, features=where.features, opt=_LEVEL)
+    )
+
+
+def _object(text: str, target: Any) -> bytes:
+    llvm = _llvm()
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise CompilerBug(
+            f"LLVM refuses the engine's code: {error}", code="compiler-bug"
+        ) from error
+    builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(_LEVEL))
+    passes = llvm.create_new_function_pass_manager()
+    for name in _PASSES:
+        getattr(passes, f"add_{name}_pass")()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+    return target.emit_object(module)

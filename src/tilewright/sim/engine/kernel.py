@@ -10,11 +10,13 @@ leads back to where the path stopped. At every such point the active lanes are t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64, DType
 from tilewright.base.errors import CompilerBug
+from tilewright.base.locations import Location
 from tilewright.ir.expressions import (
     AddressOf,
     Binary,
@@ -28,6 +30,7 @@ from tilewright.ir.expressions import (
     Read,
     Select,
     SharedBase,
+    Shuffle,
     SpecialRegister,
     Unary,
     Var,
@@ -42,6 +45,7 @@ from tilewright.ir.statements import (
     Bind,
     Block,
     Break,
+    Breakpoint,
     Continue,
     Declare,
     For,
@@ -60,7 +64,7 @@ from tilewright.ir.visit import walk
 from tilewright.isa.declaration import Operand, Wait
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.passes.analysis.uniformity import leaves_early
-from tilewright.sim.engine import context
+from tilewright.sim.engine import context, vectors
 from tilewright.sim.engine.calls import Calls
 from tilewright.sim.engine.context import PATH, PATH_HEAD
 from tilewright.sim.engine.flight import Flight, awaited_group, is_late
@@ -68,6 +72,7 @@ from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.plan import Plan, loop_bounds, used_names
 from tilewright.sim.engine.spelling import llvm_type, memory_type
+from tilewright.sim.engine.vectors import plain
 
 _ALL = (1 << WARP) - 1
 _SCALARS = "@SCALAR_BYTES@"
@@ -245,6 +250,7 @@ class KernelCode:
         """Emit statements; what follows a jump is not reached."""
         for stmt in block:
             self._seam()
+            self.f.forget_scratch()
             self.refresh()
             self.statement(stmt)
             if isinstance(stmt, Break | Continue | Return):
@@ -288,22 +294,28 @@ class KernelCode:
                 self._instruct(stmt)
             case Print():
                 self._print(stmt)
+            case Breakpoint():
+                self._breakpoint(stmt)
             case Assert():
                 self._assert(stmt)
             case _:
                 raise CompilerBug(f"the engine meets {type(stmt).__name__}", code="compiler-bug")
 
     def _declare(self, stmt: Declare) -> None:
-        dtype = value_dtype(stmt.var)
-        value = self.m.constant(0, dtype) if stmt.value is None else self.expr(stmt.value)
+        if stmt.value is None:
+            # Like memory that nothing has written yet: all bits are set.
+            value = self.m.from_word(self.m.constant(-1, UINT64), value_dtype(stmt.var))
+        else:
+            value = self.expr(stmt.value)
         self.define(stmt.var.name, value, self.width_of(stmt.var))
 
     def _allocate(self, var: Var) -> None:
         assert isinstance(var.type, TensorType)
         length = as_constant(var.type.shape[0])
         assert isinstance(length, int)
-        rows = max(length, 1) * WARP * var.type.dtype.bytes
-        self.arrays[var.name] = Array(self._reserve(rows), var.type.dtype, length)
+        element = plain(var.type.dtype)
+        rows = max(length, 1) * WARP * element.bytes
+        self.arrays[var.name] = Array(self._reserve(rows), element, length)
 
     def _reserve(self, size: int) -> int:
         offset = -(-self.frame_bytes // 64) * 64
@@ -315,7 +327,8 @@ class KernelCode:
         value = self.expr(stmt.value)
         address = self.expr(stmt.pointer)
         self.at(stmt, f"write {print_expr(stmt.pointer)}")
-        self.m.store(stmt.pointer.type.space, address, [value])
+        kind = stmt.pointer.type.dtype
+        vectors.store(self.m, stmt.pointer.type.space, address, value, kind)
 
     def _assert(self, stmt: Assert) -> None:
         condition = self.expr(stmt.condition)
@@ -328,6 +341,14 @@ class KernelCode:
         number = self.module.site(stmt.location, stmt.format)
         with self.f.when(str((self.m.field("error") == 0).value)):
             self._record(number, values)
+
+    def _breakpoint(self, stmt: Breakpoint) -> None:
+        """Record values, and have the host show them now: memory is as it is at this point."""
+        values = [self.expr(each) for each in stmt.operands]
+        number = self.module.site(stmt.location, stmt.text)
+        with self.f.when(str((self.m.field("error") == 0).value)):
+            self._record(number, values)
+            self.f.emit(f"call void {self.m.pointer('drain')}(ptr %ctx)")
 
     def _record(self, number: int, values: list[Lanes]) -> None:
         size = 16 + 8 * WARP * len(values)
@@ -357,6 +378,13 @@ class KernelCode:
     def at(self, stmt: Stmt, text: str) -> None:
         """Make a statement the place to blame for what comes next."""
         self.m.site = str(self.module.site(stmt.location, text))
+
+    @contextmanager
+    def _blaming(self, location: Location | None, text: str) -> Generator[None]:
+        """Make an expression the place to blame while it is evaluated."""
+        outer, self.m.site = self.m.site, str(self.module.site(location, text))
+        yield
+        self.m.site = outer
 
     # ---- branches
 
@@ -643,7 +671,12 @@ class KernelCode:
         self.f.label(latch)
         self.refresh()
         advance()
-        self._back_edge(stmt, head)
+        if isinstance(stmt, For):
+            # With its exit a join, LLVM does not look behind the loop for what precedes it.
+            self._count_step(stmt)
+            self.f.branch_if(str(self.m.first(condition()).value), body, after)
+        else:
+            self._back_edge(stmt, head)
         self.f.label(after)
         self.refresh()
 
@@ -742,8 +775,8 @@ class KernelCode:
         words = f"i64 {PATH_HEAD + first}, i64 {PATH_HEAD + self.level}"
         self.f.emit(f"call void @leave(ptr %ctx, ptr %path, {words})")
 
-    def _back_edge(self, stmt: For | While, head: str) -> None:
-        """Jump back, counting the step; a loop that polls lets others run first."""
+    def _count_step(self, stmt: For | While) -> None:
+        """Count a turn of a loop; the path ends here if the launch must end."""
         left = self.m.field("steps") - 1
         self.m.set_field("steps", left)
         with self.f.when(str((left == 0).value)):
@@ -752,6 +785,10 @@ class KernelCode:
             on = self.f.new_label("on")
             self.f.branch_if(stop, _STOPPED, on)
             self.f.label(on)
+
+    def _back_edge(self, stmt: For | While, head: str) -> None:
+        """Jump back, counting the step; a loop that polls lets others run first."""
+        self._count_step(stmt)
         if id(stmt) in self.plan.spinning:
             self.at(stmt, "polling loop")
             live = self.plan.live[id(stmt)] | self._needs((stmt,))
@@ -850,9 +887,17 @@ class KernelCode:
                 "divergent-collective",
                 "a lane that the member mask does not name executes this",
             )
-        lacking = need & ~self._warp_word(context.EXITED_START) & ~self.active()
+        exited = self._warp_word(context.EXITED_START)
+        excused = bool(named) or stmt.form.declaration.excuses_exited
+        lacking = need & ~self.active() & (~exited if excused else need)
         self.f.branch_if(str((lacking == 0).value), ready, missing)
         self.f.label(missing)
+        if not excused:
+            self.m.require(
+                (need & exited) == 0,
+                "divergent-collective",
+                "this needs all lanes of the warp, and some have exited",
+            )
         self.m.set_word("%path", PATH["wait"], context.WAITS.index("warp"))
         self._suspend(live, retry, "arrive", state=context.GATHERING, need=need)
         self.f.label(ready)
@@ -889,6 +934,8 @@ class KernelCode:
         self.m.set_word("%path", PATH["wait"], context.WAITS.index(kind))
         self.m.set_word("%path", PATH["key"], self.m.first(key))
         detail = operands[-1] if operands else self.m.constant(0, UINT32)
+        if wait.detail is not None:
+            detail = wait.detail(self.m, form, *operands, *state)
         self.m.set_word("%path", PATH["detail"], self.m.to_word(self.m.first(detail)))
         self._suspend(live | frozenset(kept), poll, "block", state=context.BLOCKED)
         self.f.label(ready)
@@ -921,6 +968,9 @@ class KernelCode:
                 return self.m.cast(self.expr(expr.operand), expr.dtype)
             case Bitcast():
                 return self._bitcast(expr)
+            case Shuffle():
+                sources = [(self.expr(each), each.dtype) for each in expr.sources]
+                return vectors.shuffle(self.m, sources, expr.places, expr.dtype)
             case Intrinsic():
                 found = self.m.intrinsic(expr.name, *(self.expr(each) for each in expr.operands))
                 return self.m.cast(found, expr.dtype)
@@ -984,8 +1034,8 @@ class KernelCode:
         address = self.expr(expr.pointer)
         location = expr.location or expr.pointer.location
         text = f"read {print_expr(expr.pointer)}"
-        self.m.site = str(self.module.site(location, text))
-        return self.m.load(expr.pointer.type.space, address, plain(expr.dtype))[0]
+        with self._blaming(location, text):
+            return vectors.load(self.m, expr.pointer.type.space, address, expr.dtype)
 
     # ---- local arrays
 
@@ -1012,11 +1062,11 @@ class KernelCode:
         assert isinstance(expr.tensor, Var)
         array = self.arrays[expr.tensor.name]
         index = self.expr(expr.indices[0])
-        self.m.site = str(self.module.site(expr.location, f"element of {expr.tensor.name}"))
-        if not index.width:
-            return self._row(self._element(array, index), array.dtype)
-        base, offsets = self._lane_pointers(array, index)
-        return self.calls.gather_elements(self.m, base, offsets, array.dtype)
+        with self._blaming(expr.location, f"element of {expr.tensor.name}"):
+            if not index.width:
+                return self._row(self._element(array, index), array.dtype)
+            base, offsets = self._lane_pointers(array, index)
+            return self.calls.gather_elements(self.m, base, offsets, array.dtype)
 
     def _store(self, tensor: Expr, index: Expr, value: Lanes, stmt: Stmt) -> None:
         assert isinstance(tensor, Var)
@@ -1030,14 +1080,6 @@ class KernelCode:
         pointer = self._element(array, at)
         kept = self._row(pointer, array.dtype)
         self._set_row(pointer, self.m.select(self.mask_of(), value, kept))
-
-
-def plain(dtype: DType) -> DType:
-    """Give the scalar type that holds a vector's bits; scalars stay as they are."""
-    if dtype.lanes == 1:
-        return dtype
-    bits = dtype.bits * dtype.lanes
-    return DType(f"uint{bits}", "uint", bits)
 
 
 def value_dtype(expr: Expr) -> DType:

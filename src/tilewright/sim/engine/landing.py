@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.base.dtypes import UINT32, UINT64
+from tilewright.base.dtypes import BOOL, UINT32, UINT64
 from tilewright.base.spaces import Space
 from tilewright.isa.machine import GROUPS, Lanes
 from tilewright.sim.engine import groups, memory
-from tilewright.sim.engine.context import QUEUE_RECORDS, RECORD
+from tilewright.sim.engine.context import QUEUE_RECORDS, RECORD, RECORD_HEAD
 from tilewright.sim.engine.queue import (
     AFTER_COPIES,
+    ARRIVES,
     IN_ORDER,
     READS,
+    as_issuer,
     each_pending,
     record_of,
     rows_of,
@@ -30,15 +32,13 @@ _LINE = 128  # bytes within which a swizzle moves chunks
 
 
 def emit(module: Module) -> None:
-    """Emit what the scheduler and `issue` call, for the agents that there are by now."""
+    """Emit what the scheduler and `issue` call."""
     _land_record(module)
     _land(module)
     _room(module)
-    if any(agent.reader for agent in module.agents):
-        _take(module)
-        _land_taken(module)
-    if module.waits_for_groups:
-        groups.emit(module)
+    _take(module)
+    _land_taken(module)
+    groups.emit(module)
 
 
 def _land_record(module: Module) -> None:
@@ -49,19 +49,19 @@ def _land_record(module: Module) -> None:
     agent = f.get_word(record, RECORD["agent"])
     site = f.cast(f.get_word(record, RECORD["site"]), UINT32)
     f.set_word(record, RECORD["agent"], 0)
-    for index, each in enumerate(module.agents):
-        with f.function.when(str((agent == index + 1).value)):
-            rows = rows_of(f, number) if each.wide else "null"
-            f.function.emit(
-                f"call void @{each.name}(ptr %ctx, i32 {site.value}, ptr {record}, ptr {rows})"
-            )
-            if each.reader:
-                _forget(f, record)
+    lander, rows = _pointer(f, agent), rows_of(f, number)
+    with as_issuer(f, record):
+        f.function.emit(f"call void {lander}(ptr %ctx, i32 {site.value}, ptr {record}, ptr {rows})")
+    _forget(f, record)
     f.bump("progress")
     f.bump("landed")
     _advance(f)
     f.function.emit("ret void")
     f.function.finish("void", "ptr %ctx, i64 %index", "noinline")
+
+
+def _pointer(f: NativeMachine, address: Lanes) -> str:
+    return f.op(f"inttoptr i64 {address.value} to ptr")
 
 
 def _forget(f: NativeMachine, record: str) -> None:
@@ -98,16 +98,15 @@ def _land(module: Module) -> None:
     number = f.lanes(UINT64, "%index", 0)
     this = record_of(f, number)
     flags = f.get_word(this, RECORD["flags"])
-    used = {agent.flags for agent in module.agents}
-    if any(each & IN_ORDER for each in used):
-        ordered = str(((flags & IN_ORDER) != 0).value)
-        with f.function.when(ordered), each_pending(f, number) as (earlier, record):
-            before = (f.get_word(record, RECORD["flags"]) & IN_ORDER) != 0
-            _land_if(f, before, earlier)
-    if any(each & AFTER_COPIES for each in used):
-        waits = str(((flags & AFTER_COPIES) != 0).value)
-        with f.function.when(waits), each_pending(f, number) as (earlier, record):
-            _land_if(f, _is_copy_of(f, record, this), earlier)
+    ordered = str(((flags & IN_ORDER) != 0).value)
+    with f.function.when(ordered), each_pending(f, number) as (earlier, record):
+        # That one may have some before it in turn, which this need not have.
+        before = str(_comes_before(f, record, this).value)
+        with f.function.when(before):
+            f.function.emit(f"call void @land(ptr %ctx, i64 {earlier.value})")
+    waits = str(((flags & AFTER_COPIES) != 0).value)
+    with f.function.when(waits), each_pending(f, number) as (earlier, record):
+        _land_if(f, _is_copy_of(f, record, this), earlier)
     f.function.emit(f"call void @land_record(ptr %ctx, i64 {number.value})")
     f.function.emit("ret void")
     f.function.finish("void", "ptr %ctx, i64 %index", "noinline")
@@ -116,6 +115,33 @@ def _land(module: Module) -> None:
 def _land_if(f: NativeMachine, condition: Lanes, number: Lanes) -> None:
     with f.function.when(str(condition.value)):
         f.function.emit(f"call void @land_record(ptr %ctx, i64 {number.value})")
+
+
+def _comes_before(f: NativeMachine, record: str, this: str) -> Lanes:
+    """Tell an earlier operation of the tensor core that must land before another one.
+
+    Those of one thread keep their order. A commit waits for no other thread's operations; of
+    products those into one accumulator stay in order, whoever issued them (PTX ISA, "Pipelined
+    tcgen05 instructions" and "tcgen05.commit").
+    """
+    flags = [f.get_word(each, RECORD["flags"]) for each in (record, this)]
+    in_order = (flags[0] & IN_ORDER) != 0
+    products = ((flags[0] | flags[1]) & ARRIVES) == 0
+    return in_order & (
+        _same(f, record, this, "warp", "lanes") | (products & _one_target(f, record, this))
+    )
+
+
+def _same(f: NativeMachine, one: str, other: str, *fields: str) -> Lanes:
+    alike = f.constant(True, BOOL)
+    for name in fields:
+        alike = alike & (f.get_word(one, RECORD[name]) == f.get_word(other, RECORD[name]))
+    return alike
+
+
+def _one_target(f: NativeMachine, one: str, other: str) -> Lanes:
+    """Tell whether two products have one accumulator, which is their first operand."""
+    return f.get_word(one, RECORD_HEAD) == f.get_word(other, RECORD_HEAD)
 
 
 def _is_copy_of(f: NativeMachine, record: str, arrival: str) -> Lanes:
@@ -149,23 +175,21 @@ def _room(module: Module) -> None:
     f.function.finish("void", "ptr %ctx", "noinline")
 
 
-def end(f: NativeMachine) -> None:
-    """Let what nobody waited for land when the CTA has ended and its mbarriers are gone."""
+def require_none_awaited(f: NativeMachine) -> None:
+    """Record a fault if at the CTA's end something is in flight that an mbarrier is to see."""
+    text = "this was not done when its CTA ended: no wait that is still to end needs it"
     with each_pending(f) as (_, record):
-        site = f.cast(f.get_word(record, RECORD["site"]), UINT32)
-        f.site = str(site.value)
-        text = "this was not done when its CTA ended: nobody waited for its mbarrier"
-        f.require(f.get_word(record, RECORD["barrier"]) == 0, "mbarrier-protocol", text)
-    f.function.emit("call void @land_all(ptr %ctx)")
+        f.site = str(f.cast(f.get_word(record, RECORD["site"]), UINT32).value)
+        barrier = f.get_word(record, RECORD["barrier"])
+        with f.function.when(str((barrier != 0).value)), as_issuer(f, record):
+            lane = f.cast(f.get_word(record, RECORD["lanes"]), UINT32)
+            f.fault("mbarrier-protocol", text, f.lowest(lane), barrier, mbarrier=True)
 
 
 def land_at_random(f: NativeMachine, number: Lanes) -> None:
     """Let an operation that may have landed already do its next step."""
     record = record_of(f, number)
     with f.function.when(str((f.get_word(record, RECORD["agent"]) != 0).value)):
-        if not any(agent.reader for agent in f.module.agents):
-            f.function.emit(f"call void @land(ptr %ctx, i64 {number.value})")
-            return
         reads = (f.get_word(record, RECORD["flags"]) & READS) != 0
         groups.land_or_take(f, number, reads & (f.get_word(record, RECORD["taken"]) == 0))
 
@@ -175,22 +199,17 @@ def land_at_random(f: NativeMachine, number: Lanes) -> None:
 
 def _take(module: Module) -> None:
     """Copy the run of shared memory that an operation reads, so that it may be overwritten."""
-    module.memories.add("staging")
     f = module.machine("take")
     number = f.lanes(UINT64, "%index", 0)
     record = record_of(f, number)
-    agent = f.get_word(record, RECORD["agent"])
     site = f.get_word(record, RECORD["site"])
     f.site = str(f.cast(site, UINT32).value)
     out = f.function.slot("[2 x i64]")
-    for index, each in enumerate(module.agents):
-        if each.reader:
-            with f.function.when(str((agent == index + 1).value)):
-                f.function.emit(
-                    f"call void @{each.reader}(ptr %ctx, i32 {f.site}, ptr {record}, ptr {out})"
-                )
-    start, size = f.get_word(out, 0), f.get_word(out, 1)
-    source = memory.run_pointer(f, Space.SHARED, start, size, write=False)
+    reader = _pointer(f, f.get_word(record, RECORD["reader"]))
+    with as_issuer(f, record):
+        f.function.emit(f"call void {reader}(ptr %ctx, i32 {f.site}, ptr {record}, ptr {out})")
+        start, size = f.get_word(out, 0), f.get_word(out, 1)
+        source = memory.run_pointer(f, Space.SHARED, start, size, write=False)
     with f.function.when(str((f.field("error") != 0).value)):
         # What cannot be read ends the launch; the operation is gone.
         f.function.emit(f"call void @land_record(ptr %ctx, i64 {number.value})")

@@ -37,7 +37,7 @@ def load(
         return _generic_load(m, address, dtype, count, lanes)
     if not address.width:
         name = _scalar_load(m, space, dtype, count)
-        out = m.function.slot(f"[{count} x {memory_type(dtype)}]")
+        out = m.function.scratch(f"[{count} x {memory_type(dtype)}]")
         m.function.emit(
             f"call void @{name}(ptr %ctx, i64 {_wide(m, address)}, i32 {m.site}, ptr {out})"
         )
@@ -67,7 +67,7 @@ def load_rows(
     name = _vector_load(m, space, dtype, count)
     width = WARP * count
     vector = f"<{width} x {memory_type(dtype)}>"
-    out = m.function.slot(vector)
+    out = m.function.scratch(vector)
     wide = m.spread(m.cast(address, UINT64))
     mask = _mask(m, rows)
     m.function.emit(
@@ -87,7 +87,7 @@ def store(
     if not address.width:
         values = [m.last(value) for value in values]
         name = _scalar_store(m, space, dtype, count)
-        slot = m.function.slot(f"[{count} x {memory_type(dtype)}]")
+        slot = m.function.scratch(f"[{count} x {memory_type(dtype)}]")
         for index, value in enumerate(values):
             at = m.op(f"getelementptr {memory_type(dtype)}, ptr {slot}, i64 {index}")
             m.function.emit(f"store {memory_type(dtype)} {m.to_memory(value)}, ptr {at}")
@@ -121,7 +121,7 @@ def _call_store(
 ) -> None:
     name = _vector_store(m, space, dtype, count)
     vector = f"<{WARP * count} x {memory_type(dtype)}>"
-    slot = m.function.slot(vector)
+    slot = m.function.scratch(vector)
     m.function.emit(f"store {vector} {whole}, ptr {slot}, align 64")
     wide = m.spread(m.cast(address, UINT64))
     m.function.emit(
@@ -168,6 +168,31 @@ def in_region(m: NativeMachine, address: Lanes, size: Lanes, *, write: bool) -> 
         f"i32 {m.site}, i32 0, i1 {'true' if write else 'false'})"
     )
     return m.lanes(BOOL, found, 0)
+
+
+def lies_in_region(m: NativeMachine, address: Lanes, size: Lanes, *, write: bool) -> Lanes:
+    """Tell whether a run of bytes lies in an allocation; nothing happens if it does not."""
+    name = "lies_in_region"
+    if name not in m.module.functions:
+        f = m.module.machine(name)
+        start, length = f.lanes(UINT64, "%address", 0), f.lanes(UINT64, "%size", 0)
+        with f.function.loop(str(f.field("region_count").value)) as index:
+            region = _region(f, f.op(f"trunc i64 {index} to i32"))
+            inside = _inside(f, region, start, length)
+            free = (f.get_word(region, 2) != 0) | ~f.lanes(BOOL, "%write", 0)
+            with f.function.when(str((inside & free).value)):
+                f.function.emit("ret i1 true")
+                f.function.label(f.function.new_label("dead"))
+        f.function.emit("ret i1 false")
+        f.function.finish("i1", "ptr %ctx, i64 %address, i64 %size, i1 %write", "noinline")
+    words = f"i64 {address.value}, i64 {size.value}, i1 {'true' if write else 'false'}"
+    return m.lanes(BOOL, m.op(f"call i1 @{name}(ptr %ctx, {words})"), 0)
+
+
+def _inside(m: NativeMachine, region: str, address: Lanes, size: Lanes) -> Lanes:
+    """Tell whether a run of bytes lies in the allocation of a record."""
+    low, high = m.get_word(region, 0), m.get_word(region, 1)
+    return (address >= low) & (address <= high) & (size <= high - address)
 
 
 def outside_shared(m: NativeMachine, address: Lanes) -> None:
@@ -420,10 +445,9 @@ def _find_region(m: NativeMachine) -> str:
     with f.function.loop(str(f.field("region_count").value)) as index:
         number = f.op(f"trunc i64 {index} to i32")
         region = _region(f, number)
-        low, high, writable = (f.get_word(region, each) for each in range(3))
-        inside = (address >= low) & (address <= high) & (size <= high - address)
+        inside = _inside(f, region, address, size)
         with f.function.when(str(inside.value)):
-            refused = (writable == 0) & f.lanes(BOOL, "%write", 0)
+            refused = (f.get_word(region, 2) == 0) & f.lanes(BOOL, "%write", 0)
             f.function.emit(f"store i1 {refused.value}, ptr {read_only}")
             with f.function.when(str((~refused).value)):
                 f.function.emit(f"store i32 {number}, ptr {hint}")
@@ -478,7 +502,7 @@ def _generic_store(m: NativeMachine, address: Lanes, values: Sequence[Lanes], la
 
 def _generic_load_by_one(m: NativeMachine, address: Lanes, dtype: DType, count: int) -> list[Lanes]:
     element = memory_type(dtype)
-    slots = [m.function.slot(element) for _ in range(count)]
+    slots = [m.function.scratch(element) for _ in range(count)]
     for space, where in _generic_choice(m, address):
         found = load(m, space, where, dtype, count, WARP)
         for slot, value in zip(slots, found, strict=True):

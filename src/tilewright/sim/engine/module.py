@@ -6,37 +6,43 @@ magnitude faster; LLVM checks it when it parses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import hashlib
+import re
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.base.targets import Target
 from tilewright.sim.engine.sites import Sites
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
     from tilewright.sim.engine.queue import Agent
 
+_NAME = re.compile(r"@([\w.]+)")
+
 
 @dataclass(kw_only=True)
 class Module(Sites):
     """An LLVM module under construction.
 
-    `memories` names the fields of the context whose memory only some kernels need.
+    `memories` names the fields of the context whose memory only some kernels need. `exact` is the
+    target whose arithmetic `exact` numerics follow, `None` with `fast` ones.
     """
 
     cpu_features: frozenset[str]
     new_machine: Callable[[Module, str, str], NativeMachine]
     functions: dict[str, str] = field(default_factory=dict[str, str])
     declarations: dict[str, str] = field(default_factory=dict[str, str])
-    agents: list[Agent] = field(default_factory=list[Any])
-    agent_numbers: dict[object, int] = field(default_factory=dict[object, int])
+    agents: dict[object, Agent] = field(default_factory=dict[object, Any])
     memories: set[str] = field(default_factory=set[str])
-    waits_for_groups: bool = False
+    _pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    _piece: str = ""
     block: tuple[int, int, int] | None = None
-    numerics: str = "fast"
+    exact: Target | None = None
 
     def machine(self, name: str, site: str = "0") -> NativeMachine:
         """Begin a function in which instructions can be traced."""
@@ -47,9 +53,33 @@ class Module(Sites):
         self.declarations.setdefault(name, declaration)
         return name
 
-    def text(self) -> str:
-        """Give the module as LLVM assembly."""
-        return "\n".join([*self.declarations.values(), *self.functions.values(), "!0 = !{}", ""])
+    @contextmanager
+    def together(self, piece: str) -> Generator[None]:
+        """Compile the functions that are entered meanwhile as one piece; others are one each."""
+        self._piece = piece
+        yield
+        self._piece = ""
+
+    def enter(self, name: str, head: str, text: str) -> None:
+        """Enter a function: how it is declared, and its whole text; the same one may come again."""
+        if name in self.functions:
+            assert self.functions[name] == text, f"two functions have the name {name}"
+            return
+        self.functions[name] = text
+        self.declarations[name] = f"declare {head}"
+        self._pieces.setdefault(self._piece or name, []).append(name)
+
+    def pieces(self) -> list[str]:
+        """Give the module as LLVM assembly, in pieces that refer to one another by name.
+
+        A piece depends on what is in it only, so that it is compiled once for all kernels.
+        """
+        return [self._text(names) for names in self._pieces.values()]
+
+    def _text(self, names: Sequence[str]) -> str:
+        defined = "".join(self.functions[name] for name in names)
+        used = sorted(set(_NAME.findall(defined)) - set(names))
+        return "\n".join([*(self.declarations[name] for name in used), defined, "!0 = !{}", ""])
 
 
 class Function:
@@ -62,6 +92,8 @@ class Function:
         self.entry: list[str] = []
         self._count = 0
         self._block_start = 0
+        self._scratch: dict[str, list[str]] = {}
+        self._scratch_used: dict[str, int] = {}
 
     @property
     def block_lines(self) -> int:
@@ -103,6 +135,19 @@ class Function:
         self.entry.append(f"  {name} = alloca {type}, align {align}")
         return name
 
+    def scratch(self, type: str) -> str:
+        """Reserve a stack slot for the statement at hand: `forget_scratch` gives it back."""
+        used = self._scratch_used.get(type, 0)
+        self._scratch_used[type] = used + 1
+        slots = self._scratch.setdefault(type, [])
+        if used == len(slots):
+            slots.append(self.slot(type))
+        return slots[used]
+
+    def forget_scratch(self) -> None:
+        """Let the slots that `scratch` gave be used again."""
+        self._scratch_used.clear()
+
     @contextmanager
     def when(self, condition: str) -> Generator[None]:
         """Emit code that runs if a condition holds."""
@@ -130,11 +175,21 @@ class Function:
         self.branch(head)
         self.label(after)
 
-    def finish(self, result: str, parameters: str, attributes: str = "") -> None:
-        """Close the function and enter it in the module."""
+    def finish(
+        self, result: str, parameters: str, attributes: str = "", *, by_content: bool = False
+    ) -> str:
+        """Close the function, enter it in the module, and give its name.
+
+        `by_content` has a hash of its text complete the name, so that it is the same wherever the
+        text is: what calls it is then the same too.
+        """
         body = "\n".join(["entry:", *self.entry, "  br label %start", "start:", *self.lines])
-        head = f"define {result} @{self.name}({parameters}) {attributes}"
-        self.module.functions[self.name] = f"{head} {{\n{body}\n}}\n"
+        if by_content:
+            text = f"{result} {parameters} {body}"
+            self.name += "_" + hashlib.sha256(text.encode()).hexdigest()[:16]
+        head = f"{result} @{self.name}({parameters})"
+        self.module.enter(self.name, head, f"define {head} {attributes} {{\n{body}\n}}\n")
+        return self.name
 
 
 def literal(value: int | float | bool, type: str) -> str:

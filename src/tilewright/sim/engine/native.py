@@ -7,7 +7,6 @@ instructions are traced through it into functions of their own or into the kerne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,17 @@ from tilewright.base.errors import CompilerBug
 from tilewright.base.spaces import Space
 from tilewright.isa.declaration import Form, Fragment
 from tilewright.isa.machine import GROUPS, WARP, Box, Lanes, SharedTile, Update, packed
-from tilewright.sim.engine import boxes, context, groups, memory, queue, tensor
-from tilewright.sim.engine.context import BARRIER_FIELDS, BARRIER_START, FIELD
+from tilewright.sim.engine import (
+    boxes,
+    context,
+    groups,
+    memory,
+    queue,
+    special_functions,
+    tensor,
+)
+from tilewright.sim.engine.context import BARRIER_FIELDS, BARRIER_START, CLUSTER, FIELD
+from tilewright.sim.engine.fragments import multiply
 from tilewright.sim.engine.module import Function, Module
 from tilewright.sim.engine.sites import Message
 from tilewright.sim.engine.spelling import llvm_type, memory_type, scalar_type
@@ -39,7 +47,7 @@ class NativeMachine(Values):
         self.mask: Lanes | None = None
         self.site = site
         self.seen: memory.Shared | None = None
-        self.numerics = "fast"
+        self.homes: dict[str, str] = {}
 
     # ---- the context
 
@@ -85,6 +93,10 @@ class NativeMachine(Values):
         return self.cast(value, UINT64)
 
     # ---- lanes
+
+    def approximate(self, name: str, value: Lanes) -> Lanes:
+        """Apply a function as the special function unit does, to float32."""
+        return special_functions.approximate(self, name, value)
 
     def active(self) -> Lanes:
         """Give the set of active lanes as a uniform uint32."""
@@ -198,10 +210,16 @@ class NativeMachine(Values):
     def spill(self, value: Lanes) -> str:
         """Put a vector on the stack, element by element addressable."""
         element = memory_type(value.dtype)
-        slot = self.function.slot(f"[{value.width} x {element}]")
+        slot = self.function.scratch(f"[{value.width} x {element}]")
         vector = self.to_memory(value)
         self.function.emit(f"store <{value.width} x {element}> {vector}, ptr {slot}, align 64")
         return slot
+
+    def in_memory(self, value: Lanes) -> str:
+        """Address a vector of the warp in memory: where it came from, or a copy."""
+        if value.value not in self.homes:
+            self.homes[value.value] = self.spill(self.lanes(value.dtype, self.spread(value), WARP))
+        return self.homes[value.value]
 
     def to_memory(self, value: Lanes) -> str:
         """Give a value in the type that memory holds it in: booleans as bytes."""
@@ -244,6 +262,7 @@ class NativeMachine(Values):
         lane = self.cast(self.lowest(self.lanes(UINT32, left, 0)), UINT64)
         fewer = self.op(f"and i32 {left}, {self.op(f'sub i32 {left}, 1')}")
         self.function.emit(f"store i32 {fewer}, ptr {remaining}")
+        self.set_field("acting", lane + 1)
         scalars = [
             each
             if slot is None
@@ -259,6 +278,7 @@ class NativeMachine(Values):
             results.append((slot, value.dtype))
         self.function.branch(head)
         self.function.label(after)
+        self.set_field("acting", 0)
         self.mask = outer
         return [self.restore(slot, dtype) for slot, dtype in results]
 
@@ -383,20 +403,10 @@ class NativeMachine(Values):
         fragments: tuple[Fragment, Fragment, Fragment],
         types: tuple[DType, DType, DType],
     ) -> list[Lanes]:
-        """Multiply warp fragments: per output a float32 FMA chain in ascending k from C."""
-        left, right, into = fragments
-        lefts, rights = self._elements(a, types[0]), self._elements(b, types[1])
-        memo: dict[Any, Lanes] = {}
-        outputs: list[Lanes] = []
+        """Multiply warp fragments: D = A·B + C."""
         sums = self._elements(c, types[2])
-        places = fragment_places(into)
-        for index, total in enumerate(sums):
-            rows, columns = places[index]
-            for k in range(left.columns):
-                x = self._operand(lefts, left, rows, k, memo, "a")
-                y = self._operand(rights, right, columns, k, memo, "b")
-                total = self.chained_fma(x, y, total)
-            outputs.append(self.canonical(total))
+        places = fragment_places(fragments[2])
+        outputs = multiply(self, a, b, sums, fragments[:2], types[0], places)
         return self._packed(outputs, c, types[2])
 
     def _elements(self, registers: Sequence[Lanes], dtype: DType) -> list[Lanes]:
@@ -422,24 +432,6 @@ class NativeMachine(Values):
                 word = word | (bits << (position * dtype.bits))
             packed_registers.append(self.bitcast(word, like[0].dtype))
         return packed_registers
-
-    def _operand(
-        self,
-        elements: Sequence[Lanes],
-        fragment: Fragment,
-        positions: np.ndarray,
-        k: int,
-        memo: dict[Any, Lanes],
-        name: str,
-    ) -> Lanes:
-        """Bring element k of each lane's row to the lane: a constant permutation."""
-        lane, register = (np.asarray(each) for each in fragment.owner(positions, k))
-        lane, register = np.broadcast_to(lane, WARP), np.broadcast_to(register, WARP)
-        which = register * fragment.packed + k % fragment.packed
-        key = (name, tuple(which.tolist()), tuple(lane.tolist()))
-        if key not in memo:
-            memo[key] = self.gather(elements, which, lane)
-        return memo[key]
 
     def load_cells(self, cells: Lanes) -> Lanes:
         """Load a 32-bit cell of Tensor Memory per active lane."""
@@ -472,6 +464,27 @@ class NativeMachine(Values):
         self.set_field(field, value)
         self.bump("progress")
 
+    def cluster_state(self, field: str) -> Lanes:
+        """Read a word of the state that the CTAs of a cluster share, uint32."""
+        return self.cast(self.get_word(self.pointer("cluster"), CLUSTER[field]), UINT32)
+
+    def set_cluster_state(self, field: str, value: Lanes) -> None:
+        """Write a word of the cluster's state."""
+        self.set_word(self.pointer("cluster"), CLUSTER[field], value)
+        self.bump("progress")
+
+    def _warp_word(self, field: str) -> str:
+        start = context.WARP_START + context.WARPS * context.WARP_FIELDS.index(field)
+        return str((self.field("warp") + start).value)
+
+    def warp_state(self, field: str) -> Lanes:
+        """Read a word of the warp's state, uint32."""
+        return self.cast(self.get_word("%ctx", self._warp_word(field)), UINT32)
+
+    def set_warp_state(self, field: str, value: Lanes) -> None:
+        """Write a word of the warp's state."""
+        self.set_word("%ctx", self._warp_word(field), value)
+
     def _barrier_word(self, barrier: Lanes, field: str) -> str:
         wide = self.cast(barrier & (context.BARRIERS - 1), UINT64)
         index = wide * len(BARRIER_FIELDS) + (BARRIER_START + BARRIER_FIELDS.index(field))
@@ -496,6 +509,39 @@ class NativeMachine(Values):
         """Hand an asynchronous operation to the form's agent."""
         queue.issue(self, form, operands, barrier, lane)
 
+    def mbarrier_in_use(self, barrier: Lanes) -> Lanes:
+        """Tell whether somebody waits at an mbarrier, or something in flight is seen there."""
+        number = self.cast(barrier, UINT32).value
+        return self.lanes(BOOL, self.op(f"call i1 @mbarrier_in_use(ptr %ctx, i32 {number})"), 0)
+
+    def tally(self, barrier: Lanes, expected: Lanes, come: Lanes) -> None:
+        """Count bytes that an mbarrier is to expect, and bytes that have come."""
+        for index, count in enumerate((expected, come)):
+            self._set_tally(barrier, index, self._tally(barrier, index) + count)
+
+    def clear_tally(self, barrier: Lanes) -> None:
+        """Count the bytes of an mbarrier from zero."""
+        for index in range(2):
+            self._set_tally(barrier, index, self.constant(0, UINT32))
+
+    def _tally_word(self, barrier: Lanes, index: int) -> str:
+        """Address a count of bytes; that of an address outside shared memory is the first one."""
+        self.module.memories.add("tally")
+        offset = self.cast(barrier, UINT64) - context.SHARED_START
+        inside = offset < self.field("shared_size")
+        safe = self.select(inside, offset, self.constant(0, UINT64)) >> 3
+        return self.op(
+            f"getelementptr [2 x i32], ptr {self.pointer('tally')}, i64 {safe.value}, i64 {index}"
+        )
+
+    def _tally(self, barrier: Lanes, index: int) -> Lanes:
+        at = self._tally_word(barrier, index)
+        return self.lanes(UINT32, self.op(f"load i32, ptr {at}"), 0)
+
+    def _set_tally(self, barrier: Lanes, index: int, count: Lanes) -> None:
+        at = self._tally_word(barrier, index)
+        self.function.emit(f"store i32 {count.value}, ptr {at}")
+
     def commit_group(self, group: str) -> None:
         """Make a group of what each active lane has issued since its last group."""
         groups.commit(self, group)
@@ -514,10 +560,20 @@ class NativeMachine(Values):
             self.fault(code, message, self.lowest(bad), self.constant(0, UINT64))
 
     def fault(
-        self, code: str, text: str, lane: Lanes, address: Lanes, space: Space | None = None
+        self,
+        code: str,
+        text: str,
+        lane: Lanes,
+        address: Lanes,
+        space: Space | None = None,
+        *,
+        mbarrier: bool = False,
     ) -> None:
-        """Record a fault; the first one counts. An address counts if its space is given."""
-        number = self.module.message(Message(code, text, space))
+        """Record a fault; the first one counts.
+
+        An address counts if its space is given, or if it is that of an `mbarrier`.
+        """
+        number = self.module.message(Message(code, text, space, mbarrier))
         wide = self.cast(address, UINT64)
         self.function.emit(
             f"call void @fault(ptr %ctx, i64 {number}, i32 {self.site}, "

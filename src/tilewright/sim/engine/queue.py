@@ -23,17 +23,20 @@ if TYPE_CHECKING:
     from tilewright.sim.engine.module import Module
     from tilewright.sim.engine.native import NativeMachine
 
-# Agents whose operations land in the order in which they were issued, and the one whose
-# arrivals land after what their lanes gave it before.
+# The agent that keeps the order in which a thread issues, and the one whose arrivals land after
+# what their lanes gave it before.
 _ORDERED, _COPYING = "tensor", "copy"
-IN_ORDER, AFTER_COPIES, READS = 1, 2, 4
+IN_ORDER, AFTER_COPIES, READS, WIDE, ARRIVES = 1, 2, 4, 8, 16
 
 Kinds = tuple[tuple[DType, int], ...]
 
 
 @dataclass(frozen=True)
 class Agent:
-    """Who carries out operations of a form: the functions that do it, and its record's flags."""
+    """Who carries out operations of a form: the functions that do it, and its record's flags.
+
+    `wide` tells that an operation is one of lanes, which may have operands of their own.
+    """
 
     name: str
     reader: str | None
@@ -41,9 +44,11 @@ class Agent:
     wide: bool
 
 
-def _flags(form: Form) -> int:
+def _flags(form: Form, wide: bool) -> int:
     time = form.time
-    flags = IN_ORDER if time.agent == _ORDERED else 0
+    flags = WIDE if wide else 0
+    if time.agent == _ORDERED:
+        flags |= IN_ORDER | (ARRIVES if time.completes == "mbarrier" else 0)
     if time.agent == _COPYING and time.completes == "mbarrier":
         flags |= AFTER_COPIES
     return flags | (READS if form.declaration.reads is not None else 0)
@@ -52,20 +57,20 @@ def _flags(form: Form) -> int:
 # ---------------------------------------------------------------------------- agents
 
 
-def _number(module: Module, form: Form, kinds: Kinds, wide: bool) -> int:
-    """Number the agent of a form, emitting its functions at its first use."""
+def _agent(module: Module, form: Form, kinds: Kinds, wide: bool) -> Agent:
+    """Give the agent of a form, emitting its functions at its first use."""
     key = (form, kinds, wide)
-    if key not in module.agent_numbers:
-        module.agent_numbers[key] = len(module.agents)
-        # Forms that differ in their operands only have one text.
-        stem = "".join(c if c.isalnum() else "_" for c in form.text) + f"_{len(module.agents)}"
-        flags = _flags(form)
-        reader = f"take_{stem}" if flags & READS else None
-        module.agents.append(Agent(f"land_{stem}", reader, flags, wide))
-        _lander(module, f"land_{stem}", form, kinds, wide)
+    if key not in module.agents:
+        stem = "".join(c if c.isalnum() else "_" for c in form.text)
+        flags = _flags(form, wide)
+        lander = _lander(module, f"land_{stem}", form, kinds, wide)
+        reader = _reader(module, f"take_{stem}", form, kinds) if flags & READS else None
         if reader is not None:
-            _reader(module, reader, form, kinds)
-    return module.agent_numbers[key]
+            module.memories.add("staging")
+        if wide:
+            module.memories.add("rows")
+        module.agents[key] = Agent(lander, reader, flags, wide)
+    return module.agents[key]
 
 
 def _operands(f: NativeMachine, kinds: Kinds) -> list[Lanes]:
@@ -82,7 +87,7 @@ def _operands(f: NativeMachine, kinds: Kinds) -> list[Lanes]:
     return found
 
 
-def _lander(module: Module, name: str, form: Form, kinds: Kinds, wide: bool) -> None:
+def _lander(module: Module, name: str, form: Form, kinds: Kinds, wide: bool) -> str:
     f = module.machine(name, "%site")
     operands = _operands(f, kinds)
     if wide:
@@ -92,7 +97,8 @@ def _lander(module: Module, name: str, form: Form, kinds: Kinds, wide: bool) -> 
     assert form.declaration.lands is not None
     form.declaration.lands(f, form, *operands)
     f.function.emit("ret void")
-    f.function.finish("void", "ptr %ctx, i32 %site, ptr %record, ptr %rows", "noinline")
+    parameters = "ptr %ctx, i32 %site, ptr %record, ptr %rows"
+    return f.function.finish("void", parameters, "noinline", by_content=True)
 
 
 def _seen(f: NativeMachine) -> memory.Shared:
@@ -107,7 +113,7 @@ def _seen(f: NativeMachine) -> memory.Shared:
     )
 
 
-def _reader(module: Module, name: str, form: Form, kinds: Kinds) -> None:
+def _reader(module: Module, name: str, form: Form, kinds: Kinds) -> str:
     """Emit the function that says which run of shared memory an operation reads."""
     f = module.machine(name, "%site")
     assert form.declaration.reads is not None
@@ -115,7 +121,8 @@ def _reader(module: Module, name: str, form: Form, kinds: Kinds) -> None:
     f.set_word("%out", 0, address)
     f.set_word("%out", 1, size)
     f.function.emit("ret void")
-    f.function.finish("void", "ptr %ctx, i32 %site, ptr %record, ptr %out", "noinline")
+    parameters = "ptr %ctx, i32 %site, ptr %record, ptr %out"
+    return f.function.finish("void", parameters, "noinline", by_content=True)
 
 
 # ---------------------------------------------------------------------------- issue
@@ -131,23 +138,25 @@ def issue(
     """Queue an operation of one lane, or, where lanes are active, of each of them."""
     wide = m.mask is not None
     kinds = tuple((each.dtype, each.width) for each in operands)
-    number = _number(m.module, form, kinds, wide)
+    agent = _agent(m.module, form, kinds, wide)
     key = m.constant(0, UINT32) if barrier is None else barrier
     if wide:
-        _issue_wide(m, number, form, operands, key)
+        _issue_wide(m, agent, form, operands, key)
         return
-    lanes, group = m.constant(0, UINT32), m.constant(0, UINT32)
+    lanes, group = (
+        m.constant(1, UINT32) << (m.cast(m.field("acting"), UINT32) - 1),
+        m.constant(0, UINT32),
+    )
     if form.time.completes in GROUPS:
         assert lane is not None, f"{form.text} belongs to no lane"
-        lanes = m.constant(1, UINT32) << lane
         made = _made(m, form)
         at = m.op(f"getelementptr i32, ptr {made}, i64 {m.cast(lane, UINT64).value}")
         group = m.lanes(UINT32, m.op(f"load i32, ptr {at}"), 0)
-    _enqueue(m, number, form, operands, key, lanes, group)
+    _enqueue(m, agent, form, operands, key, lanes, group)
 
 
 def _issue_wide(
-    m: NativeMachine, number: int, form: Form, operands: Sequence[Lanes], key: Lanes
+    m: NativeMachine, agent: Agent, form: Form, operands: Sequence[Lanes], key: Lanes
 ) -> None:
     """Queue the operations of lanes, together those of one group number and one mbarrier."""
     numbers = m.constant(0, UINT32)
@@ -169,35 +178,36 @@ def _issue_wide(
         if each.width:
             together = together & m.bits(each == common[-1])
     m.function.emit(f"store i32 {(left & ~together).value}, ptr {remaining}")
-    _enqueue(m, number, form, operands, common[1], together, common[0])
+    _enqueue(m, agent, form, operands, common[1], together, common[0])
     m.function.branch(head)
     m.function.label(after)
 
 
 def _enqueue(
     m: NativeMachine,
-    number: int,
+    agent: Agent,
     form: Form,
     operands: Sequence[Lanes],
     barrier: Lanes,
     lanes: Lanes,
     group: Lanes,
 ) -> None:
-    agent = m.module.agents[number]
     kind = GROUPS.index(form.time.completes) + 1 if form.time.completes in GROUPS else 0
     m.function.emit("call void @make_room(ptr %ctx)")
     tail = m.field("queue_tail")
     record = record_of(m, tail)
     fields = {
-        "agent": number + 1,
+        "agent": _address(m, agent.name),
+        "reader": 0 if agent.reader is None else _address(m, agent.reader),
         "barrier": barrier,
         "site": m.lanes(UINT32, m.site, 0),
         "flags": agent.flags,
         "group": kind,
+        "warp": m.field("warp"),
+        "lanes": lanes,
+        "number": group,
         "taken": 0,
     }
-    if kind or agent.wide:
-        fields |= {"warp": m.field("warp"), "lanes": lanes, "number": group}
     for name, value in fields.items():
         m.set_word(record, RECORD[name], value)
     assert len(operands) <= RECORD_WORDS - RECORD_HEAD, f"{form.text} has too many operands"
@@ -218,7 +228,24 @@ def _enqueue(
         m.function.emit("call void @land_all(ptr %ctx)")
 
 
+def _address(m: NativeMachine, name: str) -> Lanes:
+    return m.lanes(UINT64, f"ptrtoint (ptr @{name} to i64)", 0)
+
+
 # ---------------------------------------------------------------------------- records
+
+
+@contextmanager
+def as_issuer(f: NativeMachine, record: str) -> Generator[None]:
+    """Have faults blame who issued an operation, not whose turn it is when it lands."""
+    before = {name: f.field(name) for name in ("warp", "acting")}
+    wide = (f.get_word(record, RECORD["flags"]) & WIDE) != 0
+    lane = f.cast(f.lowest(f.cast(f.get_word(record, RECORD["lanes"]), UINT32)), UINT64)
+    f.set_field("warp", f.get_word(record, RECORD["warp"]))
+    f.set_field("acting", f.select(wide, f.constant(0, UINT64), lane + 1))
+    yield
+    for name, value in before.items():
+        f.set_field(name, value)
 
 
 def record_of(f: NativeMachine, number: Lanes) -> str:
@@ -229,7 +256,6 @@ def record_of(f: NativeMachine, number: Lanes) -> str:
 
 def rows_of(f: NativeMachine, number: Lanes) -> str:
     """Address the operands of lanes of an operation."""
-    f.module.memories.add("rows")
     start = (number & (QUEUE_RECORDS - 1)) * (context.ROWS * context.ROW_BYTES)
     return f.op(f"getelementptr i8, ptr {f.pointer('rows')}, i64 {start.value}")
 
@@ -248,11 +274,11 @@ def each_pending(f: NativeMachine, until: Lanes | None = None) -> Generator[tupl
 
 def _made(m: NativeMachine, form: Form) -> str:
     """Address how many groups of a form's kind the lanes of the running warp have made."""
+    m.module.memories.add("groups")
     return made_of(m, m.constant(GROUPS.index(form.time.completes), UINT64), m.field("warp"))
 
 
 def made_of(f: NativeMachine, kind: Lanes, warp: Lanes) -> str:
     """Address how many groups the lanes of a warp have made: 32 numbers of 32 bits."""
-    f.module.memories.add("groups")
     start = (kind * context.WARPS + warp) * (WARP * 4)
     return f.op(f"getelementptr i8, ptr {f.pointer('groups')}, i64 {start.value}")

@@ -10,7 +10,7 @@ CTA is stuck.
 from __future__ import annotations
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64
-from tilewright.isa import barriers
+from tilewright.isa import barriers, clusters
 from tilewright.isa.machine import Lanes
 from tilewright.sim.engine import context, flight, groups, landing
 from tilewright.sim.engine.context import PATH, PATHS, RECORD
@@ -19,20 +19,22 @@ from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.queue import each_pending
 
 
-def emit(module: Module, path_words: int, levels: int, frame_bytes: int) -> None:
-    """Emit the scheduler for a kernel of so many join levels, and of such paths and frames."""
-    flight.emit(module)
-    _fault(module)
-    _draw(module)
-    _tick(module)
-    _fork(module, path_words)
-    _arrive(module, path_words, levels)
-    _finish(module)
-    _leave(module, path_words)
-    _release(module, path_words)
-    landing.emit(module)
-    _land_needed(module, path_words)
-    _run(module, path_words, frame_bytes)
+def emit(module: Module) -> None:
+    """Emit the scheduler, which is the same for every kernel."""
+    with module.together("scheduler"):
+        flight.emit(module)
+        _fault(module)
+        _draw(module)
+        _tick(module)
+        _fork(module)
+        _arrive(module)
+        _finish(module)
+        _leave(module)
+        _release(module)
+        landing.emit(module)
+        _land_needed(module)
+        _in_use(module)
+        _run(module)
 
 
 def _fault(module: Module) -> None:
@@ -40,7 +42,9 @@ def _fault(module: Module) -> None:
     with f.function.when(str((f.field("error") == 0).value)):
         f.set_field("error", f.lanes(UINT64, "%number", 0))
         f.set_field("error_site", f.lanes(UINT32, "%site", 0))
-        f.set_field("error_lane", f.lanes(UINT32, "%lane", 0))
+        acting = f.field("acting")
+        named = f.cast(f.lanes(UINT32, "%lane", 0), UINT64)
+        f.set_field("error_lane", f.select(acting != 0, acting - 1, named))
         f.set_field("error_warp", f.field("warp"))
         f.set_field("error_address", f.lanes(UINT64, "%address", 0))
     f.set_field("steps", 1)
@@ -84,8 +88,8 @@ def zero32(f: NativeMachine) -> Lanes:
     return f.constant(0, UINT32)
 
 
-def _path_pointer(f: NativeMachine, warp: Lanes, slot: Lanes, path_words: int) -> str:
-    index = (warp * PATHS + f.cast(slot, UINT64)) * path_words
+def _path_pointer(f: NativeMachine, warp: Lanes, slot: Lanes) -> str:
+    index = (warp * PATHS + f.cast(slot, UINT64)) * f.field("path_words")
     return f.op(f"getelementptr i64, ptr {f.pointer('paths')}, i64 {index.value}")
 
 
@@ -101,14 +105,14 @@ def _bit(f: NativeMachine, slot: Lanes) -> Lanes:
     return f.constant(1, UINT32) << slot
 
 
-def _fork(module: Module, path_words: int) -> None:
+def _fork(module: Module) -> None:
     """Make a path of some lanes of another one, to be resumed elsewhere."""
     f = module.machine("fork")
     warp = f.field("warp")
     used = _per_warp(f, context.USED_START, warp)
     slot = f.lowest(~used)
-    new = _path_pointer(f, warp, slot, path_words)
-    with f.function.loop(str(path_words)) as index:
+    new = _path_pointer(f, warp, slot)
+    with f.function.loop(str(f.field("path_words").value)) as index:
         f.set_word(new, index, f.get_word("%path", index))
     lanes = f.lanes(UINT32, "%lanes", 0)
     f.set_word(new, PATH["lanes"], lanes)
@@ -122,7 +126,7 @@ def _fork(module: Module, path_words: int) -> None:
     f.function.finish("void", "ptr %ctx, ptr %path, i32 %lanes, i64 %resume", "noinline")
 
 
-def _arrive(module: Module, path_words: int, levels: int) -> None:
+def _arrive(module: Module) -> None:
     """Wait at a meeting point, merging with a path that waits there in the same state.
 
     Paths that went on from a join without each other may meet again in a collective: together
@@ -136,7 +140,7 @@ def _arrive(module: Module, path_words: int, levels: int) -> None:
     used = _per_warp(f, context.USED_START, warp)
     with f.function.loop(str(PATHS)) as index:
         slot = f.cast(f.lanes(UINT64, index, 0), UINT32)
-        other = _path_pointer(f, warp, slot, path_words)
+        other = _path_pointer(f, warp, slot)
         same = f.function.slot("i1", 1)
         itself = f.lanes(BOOL, f.op(f"icmp eq ptr {other}, %path"), 0)
         candidate = ((used & _bit(f, slot)) != 0) & ~itself
@@ -145,17 +149,19 @@ def _arrive(module: Module, path_words: int, levels: int) -> None:
             candidate = candidate & (here == there)
         f.function.emit(f"store i1 {candidate.value}, ptr {same}")
         with f.function.when(str(candidate.value)):
-            with f.function.loop(str(path_words - context.PATH_HEAD - levels)) as word:
+            levels = f.field("levels")
+            scalars = f.field("path_words") - context.PATH_HEAD - levels
+            with f.function.loop(str(scalars.value)) as word:
                 at = f.lanes(UINT64, word, 0) + context.PATH_HEAD + levels
                 differs = f.get_word("%path", at.value) != f.get_word(other, at.value)
                 with f.function.when(str(differs.value)):
                     f.function.emit(f"store i1 false, ptr {same}")
             with f.function.when(f.op(f"load i1, ptr {same}")):
                 _unite(f, other, str(PATH["lanes"]))
-                with f.function.loop(str(levels)) as level:
+                with f.function.loop(str(levels.value)) as level:
                     at = f.lanes(UINT64, level, 0) + context.PATH_HEAD
                     _unite(f, other, at.value)
-                _drop(f, warp, path_words)
+                _drop(f, warp)
                 f.function.emit("ret void")
                 f.function.label(f.function.new_label("dead"))
     f.function.emit("ret void")
@@ -167,12 +173,12 @@ def _unite(f: NativeMachine, other: str, word: str) -> None:
     f.set_word(other, word, f.get_word(other, word) | f.get_word("%path", word))
 
 
-def _drop(f: NativeMachine, warp: Lanes, path_words: int) -> None:
+def _drop(f: NativeMachine, warp: Lanes) -> None:
     """Give the running path's record back."""
-    start = f.op(f"ptrtoint ptr {_path_pointer(f, warp, zero32(f), path_words)} to i64")
+    start = f.op(f"ptrtoint ptr {_path_pointer(f, warp, zero32(f))} to i64")
     here = f.op("ptrtoint ptr %path to i64")
     distance = f.lanes(UINT64, here, 0) - f.lanes(UINT64, start, 0)
-    slot = f.binary("floordiv", distance, f.constant(path_words * 8, UINT64))
+    slot = f.binary("floordiv", distance, f.field("path_words") * 8)
     used = _per_warp(f, context.USED_START, warp)
     _set_per_warp(f, context.USED_START, warp, used & ~_bit(f, f.cast(slot, UINT32)))
     f.set_word("%path", PATH["state"], 0)
@@ -187,6 +193,7 @@ def _finish(module: Module) -> None:
     _set_per_warp(f, context.EXITED_START, warp, exited)
     f.function.emit("call void @drop(ptr %ctx, ptr %path)")
     f.bump("progress")
+    clusters.leave(f, lanes)
     left = _per_warp(f, context.LANES_START, warp) & ~exited
     with f.function.when(str((left == 0).value)):
         f.set_field("live_warps", f.field("live_warps") - 1)
@@ -198,7 +205,7 @@ def _finish(module: Module) -> None:
     f.function.finish("void", "ptr %ctx, ptr %path", "noinline")
 
 
-def _leave(module: Module, path_words: int) -> None:
+def _leave(module: Module) -> None:
     """Have no path of the warp wait for this path's lanes at the meetings of some levels."""
     f = module.machine("leave")
     warp = f.field("warp")
@@ -207,7 +214,7 @@ def _leave(module: Module, path_words: int) -> None:
     used = _per_warp(f, context.USED_START, warp)
     with f.function.loop(str(PATHS)) as index:
         slot = f.cast(f.lanes(UINT64, index, 0), UINT32)
-        other = _path_pointer(f, warp, slot, path_words)
+        other = _path_pointer(f, warp, slot)
         itself = f.lanes(BOOL, f.op(f"icmp eq ptr {other}, %path"), 0)
         concerned = ((used & _bit(f, slot)) != 0) & ~itself
         with f.function.when(str(concerned.value)):
@@ -224,15 +231,15 @@ def _leave(module: Module, path_words: int) -> None:
     f.function.finish("void", "ptr %ctx, ptr %path, i64 %first, i64 %end", "noinline")
 
 
-def _release(module: Module, path_words: int) -> None:
+def _release(module: Module) -> None:
     """Let the first path that waits at a join go on without the others."""
     g = module.machine("drop")
-    _drop(g, g.field("warp"), path_words)
+    _drop(g, g.field("warp"))
     g.function.emit("ret void")
     g.function.finish("void", "ptr %ctx, ptr %path", "noinline")
 
     f = module.machine("release_join")
-    with _each_path(f, path_words) as (path, warp):
+    with _each_path(f) as (path, warp):
         joining = f.get_word(path, PATH["state"]) == context.JOINING
         with f.function.when(str(joining.value)):
             f.set_word(path, PATH["state"], context.READY)
@@ -249,9 +256,8 @@ def _release(module: Module, path_words: int) -> None:
 class _each_path:
     """Loop over the paths in use, warp by warp; yields the record and the warp."""
 
-    def __init__(self, f: NativeMachine, path_words: int) -> None:
+    def __init__(self, f: NativeMachine) -> None:
         self.f = f
-        self.path_words = path_words
 
     def __enter__(self) -> tuple[str, Lanes]:
         f = self.f
@@ -267,7 +273,7 @@ class _each_path:
         f.function.branch_if(str((left != 0).value), body, self.after)
         f.function.label(body)
         f.function.emit(f"store i32 {(left & (left - 1)).value}, ptr {self.remaining}")
-        return _path_pointer(f, warp, f.lowest(left), self.path_words), warp
+        return _path_pointer(f, warp, f.lowest(left)), warp
 
     def __exit__(self, *exception: object) -> None:
         self.f.function.branch(self.head)
@@ -275,7 +281,7 @@ class _each_path:
         self.warps.__exit__(None, None, None)
 
 
-def _land_needed(module: Module, path_words: int) -> None:
+def _land_needed(module: Module) -> None:
     """Land what the first waiter needs; for paths that poll, the oldest operation.
 
     That is an operation that its mbarrier sees, or those that its groups wait for.
@@ -283,7 +289,7 @@ def _land_needed(module: Module, path_words: int) -> None:
     f = module.machine("land_needed")
     polling = f.function.slot("i1", 1)
     f.function.emit(f"store i1 false, ptr {polling}")
-    with _each_path(f, path_words) as (path, warp):
+    with _each_path(f) as (path, warp):
         state = f.get_word(path, PATH["state"])
         with f.function.when(str((state == context.POLLING).value)):
             f.function.emit(f"store i1 true, ptr {polling}")
@@ -296,20 +302,36 @@ def _land_needed(module: Module, path_words: int) -> None:
             with f.function.when(str((barrier == key).value)):
                 f.function.emit(f"call void @land(ptr %ctx, i64 {number.value})")
                 _found(f)
-        if module.waits_for_groups:
-            for_group = blocked & (waits == context.WAITS.index("group"))
-            with f.function.when(str(for_group.value)):
-                lanes = f.get_word(path, PATH["lanes"])
-                keep = f.get_word(path, PATH["detail"])
-                landed = groups.pending(f, key, warp, lanes, keep, land=True)
-                with f.function.when(str(landed.value)):
-                    _found(f)
+        for_group = blocked & (waits == context.WAITS.index("group"))
+        with f.function.when(str(for_group.value)):
+            lanes = f.get_word(path, PATH["lanes"])
+            keep = f.get_word(path, PATH["detail"])
+            landed = groups.pending(f, key, warp, lanes, keep, land=True)
+            with f.function.when(str(landed.value)):
+                _found(f)
     head = f.field("queue_head")
     waiting = f.lanes(BOOL, f.op(f"load i1, ptr {polling}"), 0) & (head != f.field("queue_tail"))
     with f.function.when(str(waiting.value)):
         f.function.emit(f"call void @land_record(ptr %ctx, i64 {head.value})")
     f.function.emit(f"ret i1 {waiting.value}")
     f.function.finish("i1", "ptr %ctx", "noinline")
+
+
+def _in_use(module: Module) -> None:
+    """Tell whether a path waits at an mbarrier, or an operation in flight is seen through it."""
+    f = module.machine("mbarrier_in_use")
+    barrier = f.cast(f.lanes(UINT32, "%barrier", 0), UINT64)
+    with each_pending(f) as (_, record):
+        seen = f.get_word(record, RECORD["barrier"]) == barrier
+        with f.function.when(str(seen.value)):
+            _found(f)
+    with _each_path(f) as (path, _):
+        waits = f.get_word(path, PATH["wait"]) == context.WAITS.index("mbarrier")
+        waits = waits & (f.get_word(path, PATH["state"]) == context.BLOCKED)
+        with f.function.when(str((waits & (f.get_word(path, PATH["key"]) == barrier)).value)):
+            _found(f)
+    f.function.emit("ret i1 false")
+    f.function.finish("i1", "ptr %ctx, i32 %barrier", "noinline")
 
 
 def _found(f: NativeMachine) -> None:
@@ -322,7 +344,7 @@ def random_bits(f: NativeMachine) -> Lanes:
     return f.lanes(UINT32, f.op("call i32 @draw(ptr %ctx)"), 0)
 
 
-def _run(module: Module, path_words: int, frame_bytes: int) -> None:
+def _run(module: Module) -> None:
     f = module.machine("run_cta")
     random = f.field("schedule") == context.SCHEDULES["random"]
     again = f.function.new_label("again")
@@ -334,7 +356,7 @@ def _run(module: Module, path_words: int, frame_bytes: int) -> None:
     f.function.emit(f"store i1 false, ptr {skipped}")
     with f.function.when(str(random.value)):
         _land_at_random(f)
-    with _each_path(f, path_words) as (path, warp):
+    with _each_path(f) as (path, warp):
         need = f.cast(f.get_word(path, PATH["need"]), UINT32)
         need = need & ~_per_warp(f, context.EXITED_START, warp)
         lanes = f.cast(f.get_word(path, PATH["lanes"]), UINT32)
@@ -349,7 +371,7 @@ def _run(module: Module, path_words: int, frame_bytes: int) -> None:
             with f.function.when(str(random.value)):
                 chosen = f.cast((random_bits(f) & 7) == 0, UINT64)
                 f.set_field("give_up", f.field("generous") | chosen)
-            offset = (warp * frame_bytes).value
+            offset = (warp * f.field("frame_bytes")).value
             frame = f.op(f"getelementptr i8, ptr {f.pointer('frames')}, i64 {offset}")
             narrow = f.cast(warp, UINT32)
             result = f.op(
@@ -406,13 +428,17 @@ def _land_at_random(f: NativeMachine) -> None:
 
 def _end(f: NativeMachine) -> None:
     """End the CTA: its shared memory is gone before what nobody waited for lands."""
+    landing.require_none_awaited(f)
+    with f.function.when(str((f.field("error") != 0).value)):
+        f.function.emit(f"ret i32 {context.FAULTED}")
+        f.function.label(f.function.new_label("dead"))
     name = "llvm.memset.p0.i64"
     f.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
     size = f.field("shared_size")
     f.function.emit(
         f"call void @{name}(ptr {f.pointer('shared')}, i8 -1, i64 {size.value}, i1 false)"
     )
-    landing.end(f)
+    f.function.emit("call void @land_all(ptr %ctx)")
     f.function.emit(f"ret i32 {context.DONE}")
     f.function.label(f.function.new_label("dead"))
 

@@ -5,6 +5,7 @@ May import `base`. A fault that native code records is shown at the user's line 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
 from tilewright.base.locations import Location
@@ -21,11 +22,24 @@ class Site:
 
 @dataclass(frozen=True)
 class Message:
-    """What a fault says; `space` is that of the address that comes with it, if one does."""
+    """What a fault says; `space` is that of the address that comes with it, if one does.
+
+    `mbarrier` tells that it is the address of an mbarrier.
+    """
 
     code: str
     text: str
     space: Space | None = None
+    mbarrier: bool = False
+
+    @property
+    def number(self) -> int:
+        """Number the message by what it says, so that code that reports it is any kernel's.
+
+        0 is never given, it means no fault.
+        """
+        text = f"{self.code}\0{self.text}\0{self.space}\0{self.mbarrier}"
+        return 1 + int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
 @dataclass(kw_only=True)
@@ -33,8 +47,8 @@ class Sites:
     """The places of a kernel and the messages of its faults, by number."""
 
     sites: list[Site] = field(default_factory=list[Site])
-    messages: list[Message] = field(default_factory=list[Message])
-    _message_ids: dict[Message, int] = field(default_factory=dict[Message, int])
+    messages: dict[int, Message] = field(default_factory=dict[int, Message])
+    _numbers: dict[Message, int] = field(default_factory=dict[Message, int])
 
     def site(self, location: Location | None, text: str) -> int:
         """Number a place."""
@@ -42,8 +56,8 @@ class Sites:
         return len(self.sites) - 1
 
     def message(self, message: Message) -> int:
-        """Number a fault's message; 0 is never given, it means no fault."""
-        if message not in self._message_ids:
-            self.messages.append(message)
-            self._message_ids[message] = len(self.messages)
-        return self._message_ids[message]
+        """Number a fault's message, and keep it."""
+        if message not in self._numbers:
+            self._numbers[message] = message.number
+            self.messages[message.number] = message
+        return self._numbers[message]

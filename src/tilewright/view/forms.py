@@ -1,0 +1,159 @@
+"""What is declared of instructions, as tables: their forms, targets, operands and meaning.
+
+May import `base`, `isa` and the rest of this folder.
+
+    tables = instruction_tables("mma*f16*")
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from tilewright.base.errors import LaunchError
+from tilewright.base.spaces import Space
+from tilewright.isa.declaration import Declaration, Form, Operand, Slot, families
+from tilewright.view.tables import Table
+
+_LISTED = 40  # forms of an instruction that are listed
+_WHO = {
+    "any": "each thread by itself",
+    "one": "one thread",
+    "warp": "the threads of a warp together",
+    "warpgroup": "the threads of a warpgroup together",
+}
+
+
+def instruction_tables(pattern: str | None) -> Iterator[Table]:
+    """Describe the instructions that a pattern matches, form by form; without one, list them all.
+
+    A pattern is matched against the names of forms, as a shell matches names of files; one
+    without `*`, `?` and `[` matches every name that it is a part of. Raises `LaunchError`
+    (`bad-option`) if it matches none.
+    """
+    declarations = [each for group in families().values() for each in group]
+    if pattern is None:
+        columns = ("instruction", "meaning", "targets", "what it does")
+        yield Table("", columns, [_summary(each) for each in declarations])
+        return
+    matches = _matcher(pattern)
+    found = False
+    for declaration in _possible(declarations, pattern):
+        forms = [form for form in declaration.forms() if matches(form.text)]
+        if forms:
+            found = True
+            yield from _described(declaration, forms)
+    if not found:
+        names = sorted({_spelled(each) for each in declarations})
+        close = difflib.get_close_matches(pattern, [*families(), *names], n=3, cutoff=0.4)
+        raise LaunchError(
+            f"no instruction is called {pattern!r}",
+            code="bad-option",
+            hint=f"did you mean {' or '.join(close)}?" if close else "`isa` alone lists them all",
+        )
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    if any(sign in pattern for sign in "*?["):
+        return lambda name: fnmatchcase(name, pattern)
+    return lambda name: pattern in name
+
+
+def _possible(declarations: Iterable[Declaration], pattern: str) -> Iterator[Declaration]:
+    """Pass over declarations of which no form can match: they have many thousand forms."""
+    pieces = [] if "[" in pattern else re.split(r"[.*?]", pattern)
+    for declaration in declarations:
+        tokens = declaration.family.split(".")
+        for part in declaration.parts:
+            tokens += (part,) if isinstance(part, str) else part.choices
+        if all(any(piece in token for token in tokens) for piece in pieces):
+            yield declaration
+
+
+def _summary(declaration: Declaration) -> tuple[str, ...]:
+    targets = _targets(declaration.forms())
+    return _spelled(declaration), _meaning(declaration), "; ".join(targets), declaration.summary
+
+
+def _targets(forms: Iterable[Form]) -> list[str]:
+    return list(dict.fromkeys(str(form.targets) for form in forms))
+
+
+def _meaning(declaration: Declaration) -> str:
+    return "exact" if declaration.exact else "not confirmed"
+
+
+def _spelled(declaration: Declaration) -> str:
+    """Spell an instruction with its open modifiers in braces."""
+    parts = [each if isinstance(each, str) else f"{{{each.name}}}" for each in declaration.parts]
+    return ".".join([declaration.family, *parts])
+
+
+def _described(declaration: Declaration, forms: Sequence[Form]) -> Iterator[Table]:
+    together = ", which must be converged" if declaration.aligned else ""
+    targets = _targets(forms)
+    rows = [
+        ("what it does", declaration.summary),
+        ("PTX ISA", declaration.section),
+        ("executed by", _WHO[declaration.lanes] + together),
+        ("meaning", _meaning(declaration)),
+        ("targets", targets[0] if len(targets) == 1 else "by form, see below"),
+        *((f"{{{slot.name}}}", _choices(slot)) for slot in declaration.slots),
+        *(("operands", text) for text in _distinct(_operands(form) for form in forms)),
+    ]
+    yield Table(_spelled(declaration), ("", ""), _named_once(rows))
+    shown = [""] * len(forms) if len(targets) == 1 else [str(form.targets) for form in forms]
+    listed = [(form.text, where) for form, where in zip(forms, shown, strict=True)][:_LISTED]
+    if len(forms) > _LISTED:
+        listed.append((f"… and {len(forms) - _LISTED} more: a longer pattern shows them", ""))
+    yield Table(f"forms: {len(forms)}", ("", ""), listed)
+
+
+def _named_once(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Leave out the names of rows that go on with what the row before them says."""
+    named: list[tuple[str, str]] = []
+    last = ""
+    for name, text in rows:
+        named.append(("" if name == last else name, text))
+        last = name
+    return named
+
+
+def _choices(slot: Slot) -> str:
+    tokens = " ".join(f".{each}" for each in slot.choices if each)
+    return tokens if slot.required else f"{tokens} or nothing"
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    found = list(dict.fromkeys(texts))
+    if len(found) <= 4:
+        return found
+    return [*found[:3], f"… and {len(found) - 3} more, by the modifiers"]
+
+
+def _operands(form: Form) -> str:
+    return "; ".join(map(_operand, form.operands)) or "none"
+
+
+def _operand(operand: Operand) -> str:
+    """Describe an operand, such as `d: out, 4 registers .b32`."""
+    text = f"{operand.name}: {_kind(operand)}"
+    if operand.optional:
+        text += ", optional"
+    return text
+
+
+def _kind(operand: Operand) -> str:
+    if operand.kind == "address":
+        space = operand.space or Space.GENERIC
+        place = "Tensor Memory" if space is Space.TMEM else f"{space.value} memory"
+        size = f" {operand.bytes} bytes" if operand.bytes else ""
+        return f"address in {place}" + (operand.access and f", {operand.access}s{size}")
+    if operand.kind == "immediate":
+        return f"constant .{operand.type}"
+    if operand.kind == "predicate":
+        return f"{operand.role}, predicate"
+    registers = f"{operand.count} registers" if operand.count > 1 else "register"
+    return f"{operand.role}, {registers} .{operand.type}"
