@@ -374,13 +374,13 @@ class Columns:
         name = f"fdpa_column_{self.inputs.name}_{self.width}_{listed}"
         if name not in self.m.module.functions:
             m = self.m.module.machine(name)
-            names = ("left", "left_exponents", "right", "right_exponents")
-            of = Operands(m, *(f"%{each}" for each in names), places, self.width)
+            left, right = ("%left", "%left_exponents"), ("%right", "%right_exponents")
+            of = Operands(m, *left, *right, places, self.width)
             arithmetic = Arithmetic(m, self.inputs, FLOAT32, self.depth)
             start = _loaded(m, "%column", 0, FLOAT32, self.width)
             _keep(m, of.sum(arithmetic, of.repeated(), start), "%column", 0)
             m.function.emit("ret void")
-            parameters = ", ".join(f"ptr %{each}" for each in (*names, "column"))
+            parameters = ", ".join(f"ptr {each}" for each in (*left, *right, "%column"))
             m.function.finish("void", parameters, "noinline")
         return name
 

@@ -97,7 +97,8 @@ def _columns(
 
 def _run(m: NativeMachine, a: Sequence[Lanes], fragment: Fragment, row: int, ks: range) -> str:
     """Address 16 bytes of a row of A in memory."""
-    lanes, registers = zip(*(fragment.owner(row, k) for k in ks), strict=True)
+    owners = [fragment.owner(row, k) for k in ks]
+    lanes, registers = [int(lane) for lane, _ in owners], [int(each) for _, each in owners]
     size = _WORD // fragment.packed
     places = [lane * _WORD + k % fragment.packed * size for lane, k in zip(lanes, ks, strict=True)]
     whole = list(range(places[0], places[0] + _RUN, size))
