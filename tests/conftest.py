@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let all processes of a run share a compile cache of their own, which begins empty."""
+    # A run in the background begins with interrupts ignored, and would hand that on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         os.environ["TILEWRIGHT_CACHE"] = tempfile.mkdtemp(prefix="tilewright-")
 
