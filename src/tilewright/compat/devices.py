@@ -76,19 +76,24 @@ class DeviceMapping:
             return
         self.active = False
         self._replaced.restore()
-        mode = self._modes.pop(threading.get_ident(), None)
         torch = lazy.loaded("torch")
-        overrides = torch.overrides if torch is not None else None
-        if overrides is not None and mode in overrides._get_current_function_mode_stack()[-1:]:
-            mode.__exit__(None, None, None)
+        if torch is not None:
+            self._leave(torch)
         self._modes.clear()
 
     def _in_thread(self, start: Callable[[threading.Thread], None]) -> Callable[..., None]:
         def start_mapped(thread: threading.Thread) -> None:
             torch = lazy.loaded("torch")
-            if torch is not None and self.active:
-                self._enter(torch)
-            start(thread)
+            if torch is None or not self.active:
+                start(thread)
+                return
+            self._enter(torch)
+            try:
+                start(thread)
+            finally:
+                # A mode that a thread leaves behind is freed when the system ends the thread,
+                # which may be after Python has ended: PyTorch would abort the process.
+                self._leave(torch)
 
         return start_mapped
 
@@ -96,6 +101,12 @@ class DeviceMapping:
         mode = _mode(torch, self)
         mode.__enter__()
         self._modes[threading.get_ident()] = mode
+
+    def _leave(self, torch: ModuleType) -> None:
+        """Take this thread's mode off, if it is the innermost."""
+        mode = self._modes.pop(threading.get_ident(), None)
+        if mode in torch.overrides._get_current_function_mode_stack()[-1:]:
+            mode.__exit__(None, None, None)
 
 
 # ---------------------------------------------------------------------------- devices
