@@ -1,13 +1,15 @@
 """A kernel for each declared instruction: every form once, on values that differ by lane.
 
 Instructions come from the declarations: what is added there is tested on the GPU without a line
-here, as long as its results are determined. Floating-point values are small integers.
+here, as long as its results are determined. Floating-point values are small integers, and then,
+in a kernel apart, bits at random: of every exponent, and for products of matrices infinities and
+NaNs too.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,13 +63,29 @@ def kernels(target: Target) -> Iterator[tuple[str, Program, tuple[Any, ...], Any
             forms = [f for f in sampled(declaration, MOST) if target in f.targets and _tested(f)]
             if forms:
                 yield _Kernel(f"{family}.{number}", declaration, forms).case()
+            floating = [form for form in forms if any(map(_is_floating(form), form.operands))]
+            if floating:
+                yield _Kernel(f"{family}.{number}.random", declaration, floating, True).case()
+
+
+def _is_floating(form: Form) -> Callable[[Operand], bool]:
+    """Tell whether an operand is a number, or numbers, of a floating type."""
+
+    def check(operand: Operand) -> bool:
+        if operand.role == "out" or operand.kind != "register":
+            return False
+        kind = _halves(form, operand) or dtype(accepted_types(operand.type)[0])
+        return kind.is_float
+
+    return check
 
 
 def _tested(form: Form) -> bool:
     text = form.text
     operands = form.operands
     generic = any(o.kind == "address" and o.space not in _SPACES for o in operands)
-    return "arrive" not in text and not generic and not any(o.role == "inout" for o in operands)
+    halved = "arrive" in text or "cluster.wait" in text  # takes another instruction
+    return not halved and not generic and not any(o.role == "inout" for o in operands)
 
 
 _SPACES = (Space.GLOBAL, Space.SHARED)
@@ -80,6 +98,7 @@ class _Kernel:
     name: str
     declaration: Declaration
     forms: list[Form]
+    any_bits: bool = False
     values: list[Any] = field(default_factory=list[Any])
     body: list[Stmt] = field(default_factory=list[Stmt])
     cells: int = 0
@@ -216,6 +235,8 @@ class _Kernel:
         """Choose a value per thread, as an array of the element type or of its halves."""
         text, random = form.text, self.random
         halves = _halves(form, operand)
+        if self.any_bits and _is_floating(form)(operand):
+            return self.bits(halves or kind, 8 * kind.bytes)
         if halves is not None:
             return random.integers(-4, 5, (THREADS, 8 * kind.bytes // halves.bits)).astype(
                 halves.numpy
@@ -235,6 +256,15 @@ class _Kernel:
         if self.declaration.family == "shfl.sync" and operand.name == "b":
             return random.integers(0, 32, (THREADS, 1)).astype(np.uint32)
         return self.integers(kind)
+
+    def bits(self, kind: DType, width: int) -> Any:
+        """Choose bits at random; a NaN that is not a product's may come out with any bits."""
+        made = self.random.integers(0, 256, (THREADS, width // 8), np.uint8)
+        if self.declaration.family != "mma":
+            numbers = made.view(kind.numpy)
+            with np.errstate(invalid="ignore"):
+                numbers[~np.isfinite(numbers.astype(np.float64))] = 0.75
+        return made
 
     def integers(self, kind: DType) -> Any:
         size = kind.bytes

@@ -210,7 +210,10 @@ def _boxes(integers: Any, zeros: Any) -> Iterator[tuple[str, Any, tuple[Any, ...
 
 
 def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
-    """Yield names, kernel functions and arguments; inputs are integers in every type."""
+    """Yield names, kernel functions and arguments; inputs are integers, but those of products.
+
+    These are taken once more, and the pipelined ones only, with numbers at random.
+    """
     random = np.random.default_rng(5)
 
     def integers(*shape: int, dtype: Any = np.float32) -> Any:
@@ -228,6 +231,7 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     )
     yield "warp_product", example["warp_product"]["warp_product"], product
     vectors = (integers(1000), integers(1000), zeros(1000))
+    yield from _products(example, random)
     yield "vector_add", example["vector_add"]["vector_add"], vectors
     yield "mbarrier_copy", example["mbarrier_copy"]["reverse"], (integers(256), zeros(256))
     yield "dynamic_shared", dynamic_shared, (zeros(256, dtype=np.int32),)
@@ -247,4 +251,28 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
     yield from _boxes(integers, zeros)
 
 
-_EXAMPLES = ("warp_product", "vector_add", "mbarrier_copy")
+_PIPELINES = ("ampere_pipeline", "hopper_pipeline", "blackwell_pipeline")
+_EXAMPLES = ("warp_product", "vector_add", "mbarrier_copy", *_PIPELINES)
+_SIZE = 256
+
+
+def _products(example: Any, random: Any) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Yield products of numbers that round: of ordinary ones, and of very different exponents."""
+
+    def ordinary(*shape: int) -> Any:
+        return random.standard_normal(shape).astype(np.float16)
+
+    def spread(*shape: int) -> Any:
+        numbers = random.standard_normal(shape) * 2.0 ** random.integers(-14, 7, shape)
+        return numbers.astype(np.float16)
+
+    m, n, k = (example["warp_product"][each] for each in "MNK")
+    for numbers in (ordinary, spread):
+        text = f"of {numbers.__name__} numbers"
+        given = (numbers(m, k), numbers(n, k), np.zeros((m, n), np.float32))
+        yield f"warp_product {text}", example["warp_product"]["warp_product"], given
+        for name in _PIPELINES:
+            made = example[name]["pipelined_product"](_SIZE, _SIZE, _SIZE)
+            square = (_SIZE, _SIZE)
+            given = (numbers(*square), numbers(*square), np.zeros(square, np.float32))
+            yield f"{name} {text}", made, given
