@@ -38,6 +38,7 @@ D_TILE = TileLayout(S[(TILES, GROUPS, 2, 8, 4, 2) : (4 * GROUPS, 4, 2, 4 @ lanei
 
 copy = T.ptx["cp.async.cg.shared.global"]
 load = T.ptx["ldmatrix.sync.aligned.m8n8.x4.shared.b16"]
+store = T.ptx["st.global.v2.f32"]
 
 
 def pipelined_product(m: int, n: int, k: int) -> Any:
@@ -48,7 +49,7 @@ def pipelined_product(m: int, n: int, k: int) -> Any:
     def product(
         A: T.Tensor((m, k), "float16", align=16),
         B: T.Tensor((n, k), "float16", align=16),
-        D: T.Tensor((m, n), "float32"),
+        D: T.Tensor((m, n), "float32", align=16),
     ):
         T.device_entry(launch=T.cuda.LaunchConfig(grid=(n // N, m // M), block=THREADS))
         column = T.cuda.block_idx("x") * N
@@ -123,9 +124,9 @@ def pipelined_product(m: int, n: int, k: int) -> Any:
 
         top = row + M // DOWN * down + lane // 4
         left = column + N // ACROSS * across + 2 * (lane % 4)
-        for r in range(4 * TILES * GROUPS):
-            tile, group = r // (4 * GROUPS), r // 4 % GROUPS
-            D[top + 16 * tile + 8 * (r // 2 % 2), left + 8 * group + r % 2] = sums[r]
+        for r in range(0, 4 * TILES * GROUPS, 2):
+            line = top + 16 * (r // (4 * GROUPS)) + 8 * (r // 2 % 2)
+            store(D.ptr_to([line, left + 8 * (r // 4 % GROUPS)]), sums[r], sums[r + 1])
 
     return product
 

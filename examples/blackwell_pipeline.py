@@ -26,6 +26,7 @@ a_layout = mma_shared_layout("float16", 3, (STAGES, M, K))
 b_layout = mma_shared_layout("float16", 3, (STAGES, N, K))
 d_layout = tmem_mma_operand_layout("D", (M, N), "float32", M=M, cta_group=1)
 load = T.ptx["cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes"]
+store = T.ptx["st.global.v4.f32"]
 rows = TileLayout(S[(M, N) : (1 @ tid_in_wg, 1)])
 
 
@@ -42,7 +43,7 @@ def pipelined_product(m: int, n: int, k: int) -> Any:
     def product(
         A: T.Tensor((m, k), "float16", align=16),
         B: T.Tensor((n, k), "float16", align=16),
-        D: T.Tensor((m, n), "float32"),
+        D: T.Tensor((m, n), "float32", align=16),
     ):
         T.device_entry(launch=T.cuda.LaunchConfig(grid=(n // N, m // M), block=256))
         column = T.cuda.block_idx("x") * N
@@ -125,8 +126,10 @@ def pipelined_product(m: int, n: int, k: int) -> Any:
             )
             T.ptx.tcgen05.wait__ld.sync.aligned()
             mine = fragment.view(N, layout="default")
-            for j in range(N):
-                D[row + T.cuda.thread_in_warpgroup(), column + j] = mine[j]
+            line = row + T.cuda.thread_in_warpgroup()
+            for j in range(0, N, 4):
+                four = mine[j], mine[j + 1], mine[j + 2], mine[j + 3]
+                store(D.ptr_to([line, column + j]), *four)
             T.ptx.tcgen05.fence__before_thread_sync()
         T.cuda.cta_sync()
         if warp == ALLOCATOR:

@@ -68,8 +68,6 @@ def _only_variable(old: Var, fn: Callable[[Any], Replacement]) -> Var:
 
 def _mapped_field(value: Any, holds: str, fn: Callable[[Any], Replacement]) -> Any:
     match holds:
-        case "node":
-            return None if value is None else fn(value)
         case "var":
             return _only_variable(value, fn)
         case "vars":
@@ -90,7 +88,10 @@ def map_children(node: AnyNode, fn: Callable[[Any], Replacement]) -> AnyNode:
     changes: dict[str, Any] = {}
     for name, holds in child_fields(type(node)):
         old = getattr(node, name)
-        new = _mapped_field(old, holds, fn)
+        if holds == "node":
+            new = None if old is None else fn(old)
+        else:
+            new = _mapped_field(old, holds, fn)
         if new is not old:
             changes[name] = new
     return cast(AnyNode, replace(cast(Any, node), **changes)) if changes else node

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.base.dtypes import DType, dtype
+from tilewright.base.dtypes import INT32, DType, dtype
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
@@ -21,7 +21,6 @@ from tilewright.ir.expressions import (
     Load,
     Var,
     as_constant,
-    as_expr,
     cast,
     constant,
     int32,
@@ -32,6 +31,7 @@ from tilewright.ir.types import ScalarType, TensorType
 from tilewright.passes.places import locate, root_of, storage_bytes
 
 _WIDEST = 8
+_INDEX = ScalarType(INT32)
 
 
 def array_of(buffer: Var) -> Var:
@@ -113,7 +113,10 @@ def element_of(view: Expr, indices: Sequence[Expr], location: Location | None) -
     Raises `FrontendError`: bad-index for a view whose elements other threads own, bad-view for
     elements that the array's cannot be read as.
     """
-    place = locate(view, indices)
+    # What is known is computed with numbers: it is faster than with expressions.
+    known = [as_constant(each) if each.type == _INDEX else None for each in indices]
+    coordinates = [e if k is None else k for e, k in zip(indices, known, strict=True)]
+    place = locate(view, coordinates)
     array, kind = array_of(root_of(view)), tensor_type(view)
     if place.axes:
         raise FrontendError(
@@ -149,10 +152,12 @@ def bitcast(value: Expr, to: DType) -> Expr:
 
 
 def _sum(terms: Sequence[tuple[Any, int]]) -> Expr:
+    known = sum(value * factor for value, factor in terms if isinstance(value, int))
     total: Expr = int32(0)
     for value, factor in terms:
-        total = total + as_expr(value) * factor
-    return total
+        if not isinstance(value, int):
+            total = total + value * factor
+    return total + known
 
 
 def _bits(kind: DType) -> DType:

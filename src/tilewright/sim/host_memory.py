@@ -10,10 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Var
-from tilewright.ir.statements import Instruct, Kernel
-from tilewright.ir.visit import walk_statements
 from tilewright.isa.machine import GROUPS
 from tilewright.isa.tensor_map import ALIGN, TensorMap
 from tilewright.sim.compiled import CompiledKernel
@@ -36,18 +33,6 @@ def lines(size: int) -> int:
     return -(-size // LINE) * LINE
 
 
-def uses_tensor_memory(kernel: Kernel) -> bool:
-    """Tell whether a kernel has an instruction that touches Tensor Memory."""
-    return any(
-        isinstance(stmt, Instruct)
-        and (
-            stmt.form.time.completes in flight.GROUPS
-            or any(each.space is Space.TMEM for each in stmt.form.operands)
-        )
-        for stmt in walk_statements(kernel.body)
-    )
-
-
 def special_memory(simulated: CompiledKernel, warps: int, shared: int) -> dict[str, int]:
     """Size the memory of a CTA that only some kernels need, in bytes, by the context's names."""
     sizes = {
@@ -57,13 +42,11 @@ def special_memory(simulated: CompiledKernel, warps: int, shared: int) -> dict[s
         "staging": 2 * (lines(shared) + LINE),
         # Two numbers of 32 bits for every 8 bytes that may be an mbarrier.
         "tally": lines(max(shared, 1)),
+        "tmem": 4 * context.TMEM_LANES * context.TMEM_COLUMNS,
+        "scratch": context.SCRATCH_BYTES,
+        "flight": warps * len(flight.GROUPS) * flight.ARENA_BYTES,
     }
-    sizes = {name: size for name, size in sizes.items() if name in simulated.memories}
-    if uses_tensor_memory(simulated.kernel):
-        sizes["tmem"] = 4 * context.TMEM_LANES * context.TMEM_COLUMNS
-        sizes["scratch"] = context.SCRATCH_BYTES
-        sizes["flight"] = warps * len(flight.GROUPS) * flight.ARENA_BYTES
-    return sizes
+    return {name: size for name, size in sizes.items() if name in simulated.memories}
 
 
 def place_tensor_maps(

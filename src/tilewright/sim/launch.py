@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -51,6 +52,21 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 @dataclass(frozen=True)
 class SimulatedKernel(CompiledKernel):
     """A kernel compiled for the simulator; launching is safe from several threads."""
+
+    @cached_property
+    def interacts(self) -> bool:
+        """Tell whether CTAs of a launch may see one another's writes while they run."""
+        return interacts(self.kernel)
+
+    @cached_property
+    def prints(self) -> bool:
+        """Tell whether the kernel may print anything."""
+        return prints(self)
+
+    @cached_property
+    def spare(self) -> list[_Cta]:
+        """Keep the memory of CTAs of past launches, of as many as run at a time."""
+        return []
 
     def launch(
         self,
@@ -155,7 +171,7 @@ def _cta_bytes(simulated: SimulatedKernel, shared: int) -> int:
 
 
 def _live_ctas(simulated: SimulatedKernel, count: int) -> int:
-    if interacts(simulated.kernel):
+    if simulated.interacts:
         threads = _threads(simulated.kernel)
         resident = max(simulated.target.threads_per_multiprocessor // max(threads, 1), 1)
         resident = min(resident, simulated.target.ctas_per_multiprocessor)
@@ -212,8 +228,12 @@ def _sees_others(stmt: Instruct, scopes: Set[str], spaces: Set[Space]) -> bool:
 
 @dataclass(eq=False)
 class _Cta:
-    """The memory of one CTA in flight, and what it has printed."""
+    """The memory of one CTA in flight, and what it has printed.
 
+    `sizes` are what its memory was made for: bytes of shared memory, and warps.
+    """
+
+    sizes: tuple[int, int]
     words: np.ndarray
     shared: np.ndarray
     paths: np.ndarray
@@ -229,13 +249,17 @@ class _Cta:
     text: list[str] = field(default_factory=list[str])
     special: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
 
+    def __post_init__(self) -> None:
+        # Single words are read and written faster in this way than as elements of an array.
+        self._view = self.words.data
+
     def get(self, name: str) -> int:
         """Read a field of the context."""
-        return int(self.words[FIELD[name]])
+        return self._view[FIELD[name]]
 
     def put(self, name: str, value: int) -> None:
         """Write a field of the context."""
-        self.words[FIELD[name]] = value & ((1 << 64) - 1)
+        self._view[FIELD[name]] = value & ((1 << 64) - 1)
 
 
 class _Launch:
@@ -261,6 +285,10 @@ class _Launch:
         self.lanes = [(1 << min(32, threads - at)) - 1 for at in range(0, threads, 32)]
         self.warps = len(self.lanes)
         self.shared_bytes = max(simulated.kernel.shared_bytes, shared_bytes)
+        self.sizes = (self.shared_bytes, self.warps)
+        self.first_paths = np.zeros((self.warps, simulated.path_words), np.uint64)
+        self.first_paths[:, context.PATH["state"]] = context.READY
+        self.first_paths[:, context.PATH["lanes"]] = self.lanes
         self.output = output
         self.regions = regions
         self.table = np.array(
@@ -285,16 +313,23 @@ class _Launch:
         self.printed = 0
         self.failure: BaseException | None = None
         self.drains: list[object] = []
+        self.first_cluster = np.zeros(len(context.CLUSTER_FIELDS), np.uint64)
+        for name in ("threads", "expected"):
+            self.first_cluster[context.CLUSTER[name]] = threads * int(np.prod(cluster))
         self.shared_words: WeakValueDictionary[tuple[int, ...], np.ndarray] = WeakValueDictionary()
 
     def run(self) -> None:
         """Run every CTA, print in order, and raise the fault of the first CTA that met one."""
         if self.count == 0:
             return
-        if interacts(self.simulated.kernel) and self.count > 1:
+        workers = _workers(self.simulated.options)
+        if self.simulated.interacts and self.count > 1:
             self._run_threads(self._work_together, 1)
         else:
-            self._run_threads(self._work, min(_workers(self.simulated.options), self.count))
+            self._run_threads(self._work, min(workers, self.count))
+        self.drains.clear()  # they refer to this launch
+        spare = self.simulated.spare
+        spare.extend(self.ctas[: max(workers - len(spare), 0)])
         if self.failure is not None:
             raise self.failure
 
@@ -401,20 +436,40 @@ class _Launch:
     # ---- one CTA
 
     def _new_cta(self) -> _Cta:
+        """Give the memory of a CTA, made ready for this launch: what another has left, or new."""
+        cta: _Cta | None = None
+        while cta is None or cta.sizes != self.sizes:
+            try:
+                cta = self.simulated.spare.pop()
+            except IndexError:
+                cta = self._allocate()
+        self._prepare(cta)
+        return cta
+
+    def _allocate(self) -> _Cta:
         simulated = self.simulated
-        cta = _Cta(
+        sizes = special_memory(simulated, self.warps, self.shared_bytes)
+        return _Cta(
+            self.sizes,
             aligned(8 * context.CONTEXT_WORDS, "u8"),
             aligned(lines(max(self.shared_bytes, 1))),
             aligned(8 * context.WARPS * context.PATHS * simulated.path_words, "u8"),
             aligned(max(context.WARPS * simulated.frame_bytes, 64)),
             aligned(8 * context.QUEUE_RECORDS * context.RECORD_WORDS, "u8"),
             aligned(context.DUMMY_BYTES),
-            aligned(_PRINT_BYTES if prints(simulated) else 64),
+            aligned(_PRINT_BYTES if simulated.prints else 64),
             aligned(4 * max(len(simulated.sites.sites), 1), "u4"),
             np.zeros(1, np.uint64),
             np.zeros(context.CONTEXT_WORDS, np.uint64),
             np.zeros(0, np.uint64),
+            special={name: aligned(size) for name, size in sizes.items()},
         )
+
+    def _prepare(self, cta: _Cta) -> None:
+        simulated = self.simulated
+        # What the last launch has found need not be there in this one.
+        cta.words[:] = 0
+        cta.hints[:] = 0
         with self.lock:
             self.ctas.append(cta)
 
@@ -437,11 +492,10 @@ class _Launch:
             ("parameters", self.parameters),
         ):
             cta.put(name, array.ctypes.data)
-        sizes = special_memory(simulated, self.warps, self.shared_bytes)
-        cta.special = {name: aligned(size) for name, size in sizes.items()}
-        cta.put("staging_size", sizes.get("staging", 0))
         for name, array in cta.special.items():
             cta.put(name, array.ctypes.data)
+        if "staging" in cta.special:
+            cta.put("staging_size", cta.special["staging"].nbytes)
         for name, array in self.tables.items():
             cta.put(name, array.ctypes.data)
         cta.put("print_size", cta.prints.nbytes)
@@ -468,7 +522,6 @@ class _Launch:
             for axis, extent in zip("xyz", extents, strict=True):
                 cta.put(f"{prefix}.{axis}", extent)
         cta.start[:] = cta.words
-        return cta
 
     def _begin(self, cta: _Cta, index: int, *, together: bool = False) -> None:
         with self.lock:
@@ -479,14 +532,11 @@ class _Launch:
         cta.words[:] = cta.start
         cta.shared[:] = 0xFF
         cta.frames[: self.warps * self.simulated.frame_bytes] = 0xFF
-        paths = cta.paths.reshape(context.WARPS, context.PATHS, -1)[: self.warps, 0]
-        paths[:] = 0
-        paths[:, context.PATH["state"]] = context.READY
-        paths[:, context.PATH["lanes"]] = self.lanes
+        paths = cta.paths.reshape(context.WARPS, context.PATHS, -1)
+        paths[: self.warps, 0] = self.first_paths
         if "groups" in cta.special:
             cta.special["groups"][:] = 0
-        if "tmem" in cta.special:
-            cta.special["tmem"][:] = 0xFF
+        if "flight" in cta.special:
             cta.special["flight"].reshape(-1, flight.ARENA_BYTES)[:, :8] = 0
         seed = self.simulated.options.seed
         cta.put("random", (seed * 0x9E3779B97F4A7C15 + index * 0xD1B54A32D192ED03) | 1)
@@ -508,10 +558,7 @@ class _Launch:
         known = self.shared_words.get(place)
         if known is not None:
             return known
-        words = np.zeros(len(context.CLUSTER_FIELDS), np.uint64)
-        threads = int(np.prod(self.block) * np.prod(self.cluster))
-        for name in ("threads", "expected"):
-            words[context.CLUSTER[name]] = threads
+        words = self.first_cluster.copy()
         if together:
             self.shared_words[place] = words
         return words

@@ -52,7 +52,8 @@ class _Operation:
         if name in self.registers:
             tile = self.operands.tiles[name]
             at = tuple(step[axis] for axis in tile.repeats)
-            return [register_at(tile, each) for each in self.registers[name][at]]
+            storage = _own_storage(tile)
+            return [_register_at(tile, storage, each) for each in self.registers[name][at]]
         if operand.kind == "immediate" and name in self.operands.tiles:
             return [constant(self.distance, operand.dtype)]
         if name in self.operands.tiles:
@@ -104,19 +105,15 @@ def emit(apply: Apply, scene: Scene) -> Block:
     )
 
 
-def register_at(tile: Tile, coordinate: tuple[int, ...]) -> Load:
+def _register_at(tile: Tile, storage: Expr, coordinate: tuple[int, ...]) -> Load:
     """Name the register of an element as an element of the thread's own storage."""
     kind = tensor_type(tile.view)
     place = locate(tile.view, coordinate)
-    index: Expr = int32(0)
+    index: Any = 0
     for value, scale in place.terms:
         exact, rest = divmod(scale, kind.dtype.bytes)
-        index = (
-            as_expr(value) * scale // kind.dtype.bytes + index
-            if rest
-            else (as_expr(value) * exact + index)
-        )
-    return Load(_own_storage(tile), (index,), ScalarType(kind.dtype))
+        index = (value * scale // kind.dtype.bytes if rest else value * exact) + index
+    return Load(storage, (as_expr(index),), ScalarType(kind.dtype))
 
 
 def _own_storage(tile: Tile) -> Expr:

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
 
 _CHUNK = 16
+_LINE = 128  # bytes within which a swizzle moves chunks
+_CHUNKS = _LINE // _CHUNK
 _BYTES = f"<{_CHUNK} x i8>"
 _TF32_LOST = 13  # low bits of a float32 that a tf32 does not have
 _TF32_NAN = 0x7FFFE000
 # Bounds of what a tensor map can say, within which no size overflows.
 _MOST_ROWS, _MOST_STRIDE, _MOST_PITCH = 1 << 8, 1 << 40, 1 << 16
-_ROWS_AHEAD = 16  # as many rows before a row is copied it is fetched from memory
 _FIELDS = ("extents", "strides", "origin", "sizes", "steps")
 _SCALARS = ("address", "shared", "pitch", "swizzle", "fill", "rounds", "host", "bottom", "size")
 
@@ -179,28 +180,48 @@ class _Copy:
         return first, ahead, rows
 
     def _plain_row(self, start: Lanes, inside: Lanes, number: Lanes) -> None:
-        """Copy a row chunk by chunk."""
-        f = self.f
+        """Copy a row that is not turned out of its line."""
         place = self.word("shared") + number * self.word("pitch")
-        turn = ((place >> 7) & self.word("swizzle")) << 4
+        turn = (place >> 7) & self.word("swizzle")
         base = self.word("host") + (place - self.word("bottom"))
         row = self.word("sizes", 0) * self.word("strides", 0)
-        if self.rank > 1 and not self.writes:
-            self._prefetch(start + self.word("steps", 1) * self.word("strides", 1) * _ROWS_AHEAD)
+        full = (row == _LINE) & (self.word("swizzle") == _CHUNKS - 1)
+        self.either(
+            full,
+            lambda: self._line(start, base, turn),
+            lambda: self._chunk_by_chunk(start, base, turn << 4, row),
+        )
+
+    def _line(self, start: Lanes, base: Lanes, turn: Lanes) -> None:
+        """Copy a row of a whole line: how its chunks are turned is known in each of eight arms."""
+        f = self.f
+        vector = f"<{2 * _CHUNKS} x i64>"
+        turns = [f.function.new_label("turn") for _ in range(_CHUNKS)]
+        after = f.function.new_label("after")
+        source, target = self._ends(start, base)
+        arms = " ".join(f"i64 {number}, label %{label}" for number, label in enumerate(turns))
+        f.function.emit(f"switch i64 {turn.value}, label %{turns[0]} [ {arms} ]")
+        for number, label in enumerate(turns):
+            f.function.label(label)
+            data = f.op(f"load {vector}, ptr {source}, align 1")
+            order = [index ^ (2 * number) for index in range(2 * _CHUNKS)]
+            turned = f.permute(data, "i64", 2 * _CHUNKS, order)
+            f.function.emit(f"store {vector} {turned}, ptr {target}, align 1")
+            f.function.branch(after)
+        f.function.label(after)
+
+    def _chunk_by_chunk(self, start: Lanes, base: Lanes, turn: Lanes, row: Lanes) -> None:
+        f = self.f
         with f.function.loop(str((row >> 4).value)) as counter:
             at = f.lanes(UINT64, counter, 0) << 4
-            ends = self.pointer(start + at), self.pointer(base + (at ^ turn))
-            source, target = reversed(ends) if self.writes else ends
+            source, target = self._ends(start + at, base + (at ^ turn))
             data = f.op(f"load {_BYTES}, ptr {source}, align 1")
             f.function.emit(f"store {_BYTES} {data}, ptr {target}, align 1")
 
-    def _prefetch(self, start: Lanes) -> None:
-        """Have a row of 128 bytes brought near that is copied soon; it need not exist."""
-        name = "llvm.prefetch.p0"
-        self.f.module.declare(name, f"declare void @{name}(ptr, i32, i32, i32)")
-        for line in (0, 64):
-            at = self.pointer(start + line)
-            self.f.function.emit(f"call void @{name}(ptr {at}, i32 0, i32 3, i32 1)")
+    def _ends(self, start: Lanes, base: Lanes) -> tuple[str, str]:
+        """Give where bytes come from and go to, of their places in the tensor and in the box."""
+        ends = self.pointer(start), self.pointer(base)
+        return (ends[1], ends[0]) if self.writes else ends
 
     def row(self, start: Lanes, offset: Lanes, low: Lanes, high: Lanes) -> None:
         """Emit the copy of a row, of whose bytes the tensor has those from `low` to `high`.

@@ -7,6 +7,7 @@ once and called: register allocation, not optimisation, is what long straight co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tilewright.base.dtypes import UINT32, DType
 from tilewright.isa.declaration import Form
@@ -15,9 +16,20 @@ from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.spelling import memory_type, scalar_type
 
-_ROW = WARP * 8  # bytes kept for one result
+_ALIGN = 64  # bytes: of vectors in memory
 
 Kind = tuple[DType, int]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A vector of the warp in memory, and what a function is to take it for."""
+
+    pointer: str
+    dtype: DType
+
+
+Operand = Lanes | Row
 
 
 class Calls:
@@ -28,59 +40,82 @@ class Calls:
         self._results: dict[str, list[Kind]] = {}
         self._names: dict[object, str] = {}
 
-    def issue(self, m: NativeMachine, form: Form, operands: Sequence[Lanes]) -> list[Lanes]:
-        """Issue an instruction for the active lanes, giving its results."""
+    def issue(
+        self, m: NativeMachine, form: Form, operands: Sequence[Operand], into: Row | None = None
+    ) -> list[Lanes] | None:
+        """Issue an instruction for the active lanes, giving its results.
+
+        `into` is the first of as many rows as it has results, one after another: results that are
+        rows of such elements are put there, and none are given.
+        """
         declaration = form.declaration
         assert declaration.compute is not None
-        if declaration.lanes == "any" and not declaration.volatile:
-            return list(declaration.compute(m, form, *operands) or ())
+        if not outlined(form):
+            return list(declaration.compute(m, form, *(_loaded(m, o) for o in operands)) or ())
         name = self.function(form, operands)
-        arguments = [f"ptr %ctx, i32 {m.active().value}, i32 {m.site}"]
-        arguments += [_pass(m, each) for each in operands if literal(each) is None]
         results = self._results[name]
-        out = m.function.scratch(f"[{max(len(results), 1) * _ROW} x i8]")
-        m.function.emit(f"call void @{name}({', '.join([*arguments, f'ptr {out}'])})")
-        return [_take(m, out, index, kind) for index, kind in enumerate(results)]
+        passed = [_pass(m, each) for each in operands if not is_literal(each)]
+        if into is not None and self.fills_rows(name, into.dtype):
+            self._call(m, name, passed, into.pointer)
+            return None
+        out = m.function.scratch(f"[{max(_size(results), 1)} x i8]")
+        self._call(m, name, passed, out)
+        return [_take(m, out, at, kind) for at, kind in zip(_places(results), results, strict=True)]
 
-    def function(self, form: Form, operands: Sequence[Lanes]) -> str:
-        """Name the function of an instruction with such operands, emitting it at first."""
-        key = (form, tuple((o.dtype, o.width, literal(o)) for o in operands))
+    def _call(self, m: NativeMachine, name: str, passed: Sequence[str], out: str) -> None:
+        words = [f"ptr %ctx, i32 {m.active().value}, i32 {m.site}", *passed, f"ptr {out}"]
+        m.function.emit(f"call void @{name}({', '.join(words)})")
+
+    def function(self, form: Form, operands: Sequence[Operand]) -> str:
+        """Name the function of an instruction with such operands, emitting it at first.
+
+        It takes the context, the active lanes, the site, the operands that are no literals
+        (vectors by address), and where results go: whole rows, of which it writes active lanes.
+        """
+        key = (form, tuple(map(_kind, operands)))
         if key not in self._names:
             self._names[key] = self._emit(form, operands)
         return self._names[key]
 
-    def result(self, m: NativeMachine, out: str, index: int, name: str) -> Lanes:
-        """Take a result of a function from where it left it."""
-        return _take(m, out, index, self._results[name][index])
+    def fills_rows(self, name: str, dtype: DType) -> bool:
+        """Tell whether all results of a function are rows of elements as wide as a type's."""
+        wide = not dtype.is_bool and WARP * dtype.bytes >= _ALIGN
+        return wide and all(
+            width == WARP and kind.bits == dtype.bits and not kind.is_bool
+            for kind, width in self._results[name]
+        )
 
-    def _emit(self, form: Form, operands: Sequence[Lanes]) -> str:
+    def _emit(self, form: Form, operands: Sequence[Operand]) -> str:
         stem = "".join(c if c.isalnum() else "_" for c in form.text)
         f = self.module.machine(f"issue_{stem}", "%site")
         f.mask = f.unpack(f.lanes(UINT32, "%mask", 0))
         parameters = ["ptr %ctx, i32 %mask, i32 %site"]
         inside: list[Lanes] = []
         for index, each in enumerate(operands):
-            text = literal(each)
+            dtype, width, text = _kind(each)
             if text is not None:
-                inside.append(f.lanes(each.dtype, text, 0))
-            elif each.width:
+                inside.append(f.lanes(dtype, text, 0))
+            elif width:
                 parameters.append(f"ptr %p{index}")
-                inside.append(f.restore(f"%p{index}", each.dtype))
+                inside.append(f.restore(f"%p{index}", dtype))
                 f.homes[str(inside[-1].value)] = f"%p{index}"
             else:
-                parameters.append(f"{scalar_type(each.dtype)} %p{index}")
-                inside.append(f.lanes(each.dtype, f"%p{index}", 0))
+                parameters.append(f"{scalar_type(dtype)} %p{index}")
+                inside.append(f.lanes(dtype, f"%p{index}", 0))
         assert form.declaration.compute is not None
         results = list(form.declaration.compute(f, form, *inside) or ())
         if form.declaration.result == "uniform":
             results = [f.first(each) for each in results]
-        for index, each in enumerate(results):
-            at = f.op(f"getelementptr i8, ptr %out, i64 {index * _ROW}")
+        kinds = [(each.dtype, each.width) for each in results]
+        for place, each in zip(_places(kinds), results, strict=True):
+            at = f.op(f"getelementptr i8, ptr %out, i64 {place}")
+            if each.width:
+                each = f.select(f.mask, each, f.restore(at, each.dtype))
             f.function.emit(f"store {_held(each)} {f.to_memory(each)}, ptr {at}, align 8")
         f.function.emit("ret void")
         listed = ", ".join([*parameters, "ptr %out"])
         name = f.function.finish("void", listed, "noinline", by_content=True)
-        self._results[name] = [(each.dtype, each.width) for each in results]
+        self._results[name] = kinds
         return name
 
     def gather_elements(self, m: NativeMachine, base: str, offsets: str, dtype: DType) -> Lanes:
@@ -136,10 +171,42 @@ def literal(value: Lanes) -> str | None:
     return None if value.width or text.startswith("%") else text
 
 
-def _pass(m: NativeMachine, value: Lanes) -> str:
-    if value.width:
-        return f"ptr {m.spill(value)}"
-    return f"{scalar_type(value.dtype)} {value.value}"
+def outlined(form: Form) -> bool:
+    """Tell whether an instruction is a function, not code in place."""
+    return form.declaration.lanes != "any" or form.declaration.volatile
+
+
+def is_literal(operand: Operand) -> bool:
+    """Tell whether an operand is in the text of a function, not passed to it."""
+    return isinstance(operand, Lanes) and literal(operand) is not None
+
+
+def _kind(operand: Operand) -> tuple[DType, int, str | None]:
+    if isinstance(operand, Row):
+        return operand.dtype, WARP, None
+    return operand.dtype, operand.width, literal(operand)
+
+
+def _loaded(m: NativeMachine, operand: Operand) -> Lanes:
+    return m.restore(operand.pointer, operand.dtype) if isinstance(operand, Row) else operand
+
+
+def _pass(m: NativeMachine, operand: Operand) -> str:
+    if isinstance(operand, Row):
+        return f"ptr {operand.pointer}"
+    if operand.width:
+        return f"ptr {m.spill(operand)}"
+    return f"{scalar_type(operand.dtype)} {operand.value}"
+
+
+def _places(results: Sequence[Kind]) -> list[int]:
+    """Place results one after another: those of one type are rows of an array."""
+    sizes = [max(dtype.bytes * max(width, 1), _ALIGN) for dtype, width in results]
+    return [sum(sizes[:index]) for index in range(len(sizes))]
+
+
+def _size(results: Sequence[Kind]) -> int:
+    return sum(max(dtype.bytes * max(width, 1), _ALIGN) for dtype, width in results)
 
 
 def _held(value: Lanes) -> str:
@@ -147,9 +214,9 @@ def _held(value: Lanes) -> str:
     return f"<{value.width} x {element}>" if value.width else element
 
 
-def _take(m: NativeMachine, out: str, index: int, kind: Kind) -> Lanes:
+def _take(m: NativeMachine, out: str, place: int, kind: Kind) -> Lanes:
     dtype, width = kind
-    at = m.op(f"getelementptr i8, ptr {out}, i64 {index * _ROW}")
+    at = m.op(f"getelementptr i8, ptr {out}, i64 {place}")
     element = memory_type(dtype)
     vector = f"<{width} x {element}>" if width else element
     return m.from_memory(m.op(f"load {vector}, ptr {at}, align 8"), dtype, width)

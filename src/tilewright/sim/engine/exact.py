@@ -278,7 +278,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Operands:
-    """Where the factors of a vector of outputs lie, and their exponents (int16).
+    """Where the factors of a vector of outputs lie, and the exponents (int16) of those of A.
 
     Of A they are vectors of that `width`, k after k; of B a scalar for each k, at `places`.
     """
@@ -287,7 +287,6 @@ class Operands:
     left: str
     left_exponents: str
     right: str
-    right_exponents: str
     places: Sequence[int]
     width: int
 
@@ -302,14 +301,8 @@ class Operands:
             for k in ks
         ]
 
-    def repeated(self) -> list[Lanes]:
-        """Load the exponents of B, each for all outputs."""
-        m = self.m
-        found = [_loaded(m, self.right_exponents, place, _SHORT, 0) for place in self.places]
-        return [m.lanes(_SHORT, m.spread(each, self.width), self.width) for each in found]
-
     def sum(self, arithmetic: Arithmetic, theirs: Sequence[Lanes], total: Lanes) -> Lanes:
-        """Add all products to what there is; `theirs` are the exponents of B, repeated."""
+        """Add all products to what there is; `theirs` are the exponents of B."""
         m, length = self.m, arithmetic.length
         for first in range(0, len(self.places), length):
             ks = range(first, first + length)
@@ -317,6 +310,12 @@ class Operands:
             top = arithmetic.greatest(list(zip(ours, theirs[first : first + length], strict=True)))
             total = arithmetic.added(partial(self.factors, ks), top, total)
         return total
+
+
+def _repeated(m: NativeMachine, exponents: str, places: Sequence[int], width: int) -> list[Lanes]:
+    """Load the exponents of B, each for all outputs of a vector."""
+    found = [_loaded(m, exponents, place, _SHORT, 0) for place in places]
+    return [m.lanes(_SHORT, m.spread(each, width), width) for each in found]
 
 
 # ---------------------------------------------------------------------------- fragments of a warp
@@ -374,14 +373,14 @@ class Columns:
         name = f"fdpa_column_{self.inputs.name}_{self.width}_{listed}"
         if name not in self.m.module.functions:
             m = self.m.module.machine(name)
-            left, right = ("%left", "%left_exponents"), ("%right", "%right_exponents")
-            of = Operands(m, *left, *right, places, self.width)
+            of = Operands(m, "%left", "%left_exponents", "%right", places, self.width)
+            theirs = _repeated(m, "%right_exponents", places, self.width)
             arithmetic = Arithmetic(m, self.inputs, FLOAT32, self.depth)
             start = _loaded(m, "%column", 0, FLOAT32, self.width)
-            _keep(m, of.sum(arithmetic, of.repeated(), start), "%column", 0)
+            _keep(m, of.sum(arithmetic, theirs, start), "%column", 0)
             m.function.emit("ret void")
-            parameters = ", ".join(f"ptr {each}" for each in (*left, *right, "%column"))
-            m.function.finish("void", parameters, "noinline")
+            names = ("left", "left_exponents", "right", "right_exponents", "column")
+            m.function.finish("void", ", ".join(f"ptr %{each}" for each in names), "noinline")
         return name
 
 
@@ -432,14 +431,14 @@ class _Tiles:
             right = self._panel("%right", column >> 4, column & (BLOCK - 1))
             cells = m.op(f"getelementptr [{TMEM_LANES} x i32], ptr %first, i32 {column.value}")
             places = range(0, self.depth * BLOCK, BLOCK)
-            theirs = Operands(m, "", "", *right, places, BLOCK).repeated()
+            theirs = _repeated(m, right[1], places, BLOCK)
             with m.function.loop(str((rows >> 4).value), "i32") as inner:
                 block = m.lanes(UINT32, inner, 0)
                 left = self._panel("%left", block, m.constant(0, UINT32))
                 lane = (self._word("lane") + block * self._word("step")) & (TMEM_LANES - 1)
                 cell = m.op(f"getelementptr i32, ptr {cells}, i32 {lane.value}")
                 word = _loaded(m, cell, 0, UINT32, BLOCK)
-                of = Operands(m, *left, *right, places, BLOCK)
+                of = Operands(m, *left, right[0], places, BLOCK)
                 total = of.sum(self.arithmetic, theirs, self._start(word))
                 found = as_word(m, total, self.kind.result)
                 if kept:

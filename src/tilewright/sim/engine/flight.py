@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tilewright.base.dtypes import UINT32, UINT64
 from tilewright.isa.declaration import Form
 from tilewright.isa.machine import WARP, Lanes
-from tilewright.sim.engine.calls import Calls, literal
+from tilewright.sim.engine.calls import Calls, Row, literal
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.spelling import memory_type, scalar_type
@@ -46,38 +46,47 @@ class Flight:
     def __init__(self, module: Module, calls: Calls) -> None:
         self.module = module
         self.calls = calls
-        self._thunks: dict[str, str] = {}
 
     def record(
-        self, m: NativeMachine, form: Form, operands: Sequence[Lanes], results: Sequence[str]
+        self,
+        m: NativeMachine,
+        form: Form,
+        operands: Sequence[Lanes],
+        results: Sequence[str],
+        into: Row | None,
     ) -> None:
-        """Record an instruction for the active lanes; `results` are rows of the warp's frame."""
+        """Record an instruction for the active lanes.
+
+        `results` are rows of the warp's frame; if they follow each other `into` is the first.
+        """
+        self.module.memories.add("flight")
         name = self.calls.function(form, operands)
-        if name not in self._thunks:
-            self._thunks[name] = self._thunk(name, operands, len(results))
+        together = into is not None and self.calls.fills_rows(name, into.dtype)
+        rows = results[:1] if together else results
+        thunk = f"late_{'rows_' if together else ''}{name}"
+        if thunk not in self.module.functions:
+            self._thunk(thunk, name, operands, len(results), together=together)
         passed = [each for each in operands if literal(each) is None]
-        words = _HEAD + sum(_ROW if each.width else 1 for each in passed) + len(results)
+        words = _HEAD + sum(_ROW if each.width else 1 for each in passed) + len(rows)
         group = GROUPS.index(form.time.completes)
         m.function.emit(f"call void @flight_room(ptr %ctx, i64 {group}, i64 {words * 8})")
         arena = _arena(m, group)
         start = m.get_word(arena, 0)
         record = m.op(f"getelementptr i8, ptr {arena}, i64 {(start + 8).value}")
-        m.function.emit(f"store ptr @{self._thunks[name]}, ptr {m.word(record, 0)}")
+        m.function.emit(f"store ptr @{thunk}, ptr {m.word(record, 0)}")
         m.set_word(record, 1, m.active())
         m.set_word(record, 2, m.lanes(UINT32, m.site, 0))
         m.set_word(record, 3, words * 8)
         at = _HEAD
         for each in passed:
             at = self._keep(m, record, at, each)
-        ones = ", ".join("i32 -1" for _ in range(WARP))
-        lanes = m.unpack(m.active())
-        for row in results:
+        count = len(results) if together else 1
+        for row in rows:
             m.function.emit(f"store ptr {row}, ptr {m.word(record, at)}")
             at += 1
             # What is read before the wait is not what was loaded.
-            kept = m.restore(row, UINT32)
-            poison = m.select(lanes, m.lanes(UINT32, f"<{ones}>", WARP), kept)
-            m.function.emit(f"store <32 x i32> {poison.value}, ptr {row}, align 64")
+            mask = m.active().value
+            m.function.emit(f"call void @flight_poison(ptr {row}, i64 {count}, i32 {mask})")
         m.set_word(arena, 0, start + words * 8)
 
     @staticmethod
@@ -89,9 +98,10 @@ class Flight:
         m.function.emit(f"store {vector} {m.to_memory(value)}, ptr {m.word(record, at)}, align 8")
         return at + _ROW
 
-    def _thunk(self, name: str, operands: Sequence[Lanes], results: int) -> str:
+    def _thunk(
+        self, thunk: str, name: str, operands: Sequence[Lanes], results: int, *, together: bool
+    ) -> None:
         """Emit the function that carries out the records of an instruction function."""
-        thunk = f"late_{name}"
         f = self.module.machine(thunk)
         mask = f.cast(f.get_word("%record", 1), UINT32)
         site = f.cast(f.get_word("%record", 2), UINT32)
@@ -112,26 +122,38 @@ class Flight:
                 value = f.cast(f.get_word("%record", at), each.dtype)
                 arguments.append(f"{scalar_type(each.dtype)} {value.value}")
                 at += 1
-        out = f.function.slot(f"[{max(results, 1) * 256} x i8]")
+        if together:
+            out = f.op(f"load ptr, ptr {f.word('%record', at)}")
+        else:
+            out = f.function.slot(f"[{max(results, 1) * _ROW * 8} x i8]")
         f.function.emit(f"call void @{name}({', '.join([*arguments, f'ptr {out}'])})")
         lanes = f.unpack(mask)
-        for index in range(results):
+        for index in range(0 if together else results):
             row = f.op(f"load ptr, ptr {f.word('%record', at + index)}")
-            value = self.calls.result(f, out, index, name)
-            bits = f.lanes(UINT32, f.spread(f.bitcast(value, UINT32)), WARP)
+            bits = f.restore(f.op(f"getelementptr i64, ptr {out}, i64 {index * _ROW}"), UINT32)
             blended = f.select(lanes, bits, f.restore(row, UINT32))
             f.function.emit(f"store <32 x i32> {blended.value}, ptr {row}, align 64")
         f.function.emit("ret void")
         f.function.finish("void", "ptr %ctx, ptr %record", "noinline")
-        return thunk
 
     def wait(self, m: NativeMachine, group: str) -> None:
         """Carry out what the running warp has recorded in a group."""
+        self.module.memories.add("flight")
         m.function.emit(f"call void @flight_land(ptr %ctx, i64 {GROUPS.index(group)})")
 
 
 def emit(module: Module) -> None:
-    """Emit the functions that make room in an arena and that carry out its records."""
+    """Emit the functions that make room in an arena, fill rows with ones, carry out records."""
+    f = module.machine("flight_poison")
+    lanes = f.unpack(f.lanes(UINT32, "%mask", 0))
+    ones = f.lanes(UINT32, "<" + ", ".join("i32 -1" for _ in range(WARP)) + ">", WARP)
+    with f.function.loop("%count") as index:
+        row = f.op(f"getelementptr <32 x i32>, ptr %first, i64 {index}")
+        kept = f.select(lanes, ones, f.restore(row, UINT32))
+        f.function.emit(f"store <32 x i32> {kept.value}, ptr {row}, align 64")
+    f.function.emit("ret void")
+    f.function.finish("void", "ptr %first, i64 %count, i32 %mask", "noinline")
+
     f = module.machine("flight_land")
     arena = _arena(f, f.lanes(UINT64, "%group", 0))
     end = f.get_word(arena, 0)

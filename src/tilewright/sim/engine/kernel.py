@@ -10,7 +10,7 @@ leads back to where the path stopped. At every such point the active lanes are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -65,7 +65,7 @@ from tilewright.isa.declaration import Operand, Wait
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.passes.analysis.uniformity import leaves_early
 from tilewright.sim.engine import context, vectors
-from tilewright.sim.engine.calls import Calls
+from tilewright.sim.engine.calls import Calls, Row, outlined
 from tilewright.sim.engine.context import PATH, PATH_HEAD
 from tilewright.sim.engine.flight import Flight, awaited_group, is_late
 from tilewright.sim.engine.module import Module
@@ -127,6 +127,7 @@ class KernelCode:
         self.calls = Calls(module)
         self.flight = Flight(module, self.calls)
         self.variables: dict[str, Variable] = {}
+        self.parameters: frozenset[str] = frozenset()
         self.arrays: dict[str, Array] = {}
         self.frame_slots: dict[str, int] = {}
         self.scalar_slots: dict[str, int] = {}
@@ -135,6 +136,8 @@ class KernelCode:
         self.resumes: list[str] = []
         self.loops: list[Loop] = []
         self.mask_slot = self.f.slot("i32", 4)
+        # The basic block in which the mask was set or read last, and what it is there.
+        self._known = (-1, self.m.constant(0, UINT32))
 
     @property
     def path_words(self) -> int:
@@ -145,8 +148,8 @@ class KernelCode:
         """Emit the function."""
         kernel = self.plan.kernel
         self._parameters(kernel)
-        lanes = self.m.cast(self.m.get_word("%path", PATH["lanes"]), UINT32)
-        self.set_mask(lanes)
+        self._warp_words()
+        self.set_mask(self._low_word(PATH["lanes"]))
         resume = self.m.get_word("%path", PATH["resume"])
         self.m.set_word("%path", PATH["state"], context.READY)
         switch = len(self.f.lines)
@@ -165,19 +168,22 @@ class KernelCode:
 
     def _parameters(self, kernel: Kernel) -> None:
         words = self.m.pointer("parameters")
-        for index, var in enumerate((*kernel.params, *kernel.symbols)):
+        variables = (*kernel.params, *kernel.symbols)
+        # They are read whenever the function is entered.
+        self.parameters = frozenset(var.name for var in variables)
+        for index, var in enumerate(variables):
             word = self.m.get_word(words, index)
             self.define(var.name, self.m.from_word(word, value_dtype(var)))
 
     def declare(self, name: str, dtype: DType, width: int) -> Variable:
-        """Give a variable a slot; it begins as zero."""
+        """Give a variable a slot: zero at first, where a path may be resumed before it is set."""
         if name not in self.variables and name in self.plan.late:
             self.variables[name] = self._resident(dtype)
         if name not in self.variables:
             kind = llvm_type(dtype, width)
             slot = self.f.slot(kind)
-            zero = "zeroinitializer"
-            self.f.entry.append(f"  store {kind} {zero}, ptr {slot}")
+            if self.plan.suspending:
+                self.f.entry.append(f"  store {kind} zeroinitializer, ptr {slot}")
             self.variables[name] = Variable(slot, dtype, width)
         return self.variables[name]
 
@@ -223,15 +229,23 @@ class KernelCode:
     def set_mask(self, bits: Lanes) -> None:
         """Make these the active lanes."""
         self.f.emit(f"store i32 {bits.value}, ptr {self.mask_slot}")
+        self._know_mask(bits)
+
+    def _know_mask(self, bits: Lanes) -> None:
         self.m.mask = self.m.unpack(bits)
+        self._known = (self.f.basic_block, bits)
 
     def active(self) -> Lanes:
-        """Read the set of active lanes."""
+        """Give the set of active lanes: read it, or as it was set or read in this basic block."""
+        block, bits = self._known
+        if block == self.f.basic_block:
+            return bits
         return self.m.lanes(UINT32, self.f.value(f"load i32, ptr {self.mask_slot}"), 0)
 
     def refresh(self) -> None:
         """Read the mask again after control has come together."""
-        self.m.mask = self.m.unpack(self.active())
+        if self._known[0] != self.f.basic_block:
+            self._know_mask(self.active())
 
     def mask_of(self) -> Lanes:
         """Give the active lanes as booleans."""
@@ -508,7 +522,7 @@ class KernelCode:
         """Wait for the lanes that parted at a construct; go on if they are all here."""
         after, wait = self.f.new_label("after"), self.f.new_label("wait")
         live = frozenset(name for name in live if name in self.variables)
-        expected = self.m.cast(self.m.get_word("%path", PATH_HEAD + level), UINT32)
+        expected = self._low_word(PATH_HEAD + level)
         exited = self._warp_word(context.EXITED_START)
         missing = expected & ~exited & ~self.active()
         self.f.branch_if(str((missing == 0).value), after, wait)
@@ -518,9 +532,20 @@ class KernelCode:
         self.f.label(after)
         self.refresh()
 
+    def _warp_words(self) -> None:
+        """Address the words that the context has for the warp."""
+        self.f.entry.append("  %wide_warp = zext i32 %warp to i64")
+        for start in (context.LANES_START, context.EXITED_START):
+            self.f.entry.append(f"  %all{start} = getelementptr i64, ptr %ctx, i64 {start}")
+            own = f"%own{start} = getelementptr i64, ptr %all{start}, i64 %wide_warp"
+            self.f.entry.append(f"  {own}")
+
     def _warp_word(self, start: int) -> Lanes:
-        warp = self.m.cast(self.m.lanes(UINT32, "%warp", 0), UINT64)
-        return self.m.cast(self.m.get_word("%ctx", (warp + start).value), UINT32)
+        return self.m.lanes(UINT32, self.f.value(f"load i32, ptr %own{start}"), 0)
+
+    def _low_word(self, index: int) -> Lanes:
+        """Read a word of the path's record, uint32."""
+        return self.m.lanes(UINT32, self.f.value(f"load i32, ptr {self.m.word('%path', index)}"), 0)
 
     # ---- suspension
 
@@ -557,31 +582,35 @@ class KernelCode:
         scalars = self.m.word("%path", PATH_HEAD + self.plan.depth)
         self.f.emit(f"call void @{name}(ptr {scalars}, i8 0, i64 {_SCALARS}, i1 false)")
 
+    def _kept(self, live: frozenset[str]) -> list[str]:
+        """List what of the living a suspension loses: not what is in memory, nor parameters."""
+        lost = live - self.parameters
+        return sorted(name for name in lost if not self.variables[name].resident)
+
     def _save(self, live: frozenset[str]) -> None:
         mask = self.m.unpack(self.active())
-        for name in sorted(live):
+        for name in self._kept(live):
             variable = self.variables[name]
-            if variable.resident:
-                continue
             if variable.width:
                 slot = self._frame_slot(name, variable)
                 kept = self._row(slot, variable.dtype)
                 value = self.m.select(mask, self.get(name), kept)
                 self._set_row(slot, value)
             else:
-                self.m.set_word("%path", self._scalar_word(name), self.m.to_word(self.get(name)))
+                word = self.m.word("%path", self._scalar_word(name))
+                value = self.m.to_memory(self.get(name))
+                self.f.emit(f"store {memory_type(variable.dtype)} {value}, ptr {word}")
 
     def _restore(self, live: frozenset[str]) -> None:
-        self.set_mask(self.m.cast(self.m.get_word("%path", PATH["lanes"]), UINT32))
-        for name in sorted(live):
+        self.set_mask(self._low_word(PATH["lanes"]))
+        for name in self._kept(live):
             variable = self.variables[name]
-            if variable.resident:
-                continue
             if variable.width:
                 self._put(variable, self._row(self._frame_slot(name, variable), variable.dtype))
             else:
-                word = self.m.get_word("%path", self._scalar_word(name))
-                self._put(variable, self.m.from_word(word, variable.dtype))
+                word = self.m.word("%path", self._scalar_word(name))
+                value = self.f.value(f"load {memory_type(variable.dtype)}, ptr {word}")
+                self._put(variable, self.m.from_memory(value, variable.dtype, 0))
 
     def _scalar_word(self, name: str) -> int:
         index = self.scalar_slots.setdefault(name, len(self.scalar_slots))
@@ -812,8 +841,11 @@ class KernelCode:
         if form.declaration.lanes in ("warp", "warpgroup"):
             self._gather(stmt, inputs, live)
         wait = form.declaration.wait
+        operands: Sequence[Row | Lanes]
         if wait is not None:
             operands = self._wait(stmt, wait, inputs, live)
+        elif outlined(form) and not is_late(form):
+            operands = [self._argument(each, expr) for each, expr in inputs]
         else:
             operands = [self.operand(each, expr) for each, expr in inputs]
         group = awaited_group(form)
@@ -822,21 +854,47 @@ class KernelCode:
         if not is_late(form):
             self._issue(stmt, operands, places)
             return
+        values = [each for each in operands if isinstance(each, Lanes)]
         now, later, after = (self.f.new_label(s) for s in ("now", "later", "after"))
         eager = self.m.field("schedule") == context.SCHEDULES["eager"]
         self.f.branch_if(str(eager.value), now, later)
         self.f.label(now)
-        self._issue(stmt, operands, places)
+        self._issue(stmt, values, places)
         self.f.branch(after)
         self.f.label(later)
-        self.flight.record(self.m, form, operands, [self._place_row(each) for each in places])
+        rows = [self._place_row(each) for each in places]
+        self.flight.record(self.m, form, values, rows, self._rows(places))
         self.f.branch(after)
         self.f.label(after)
 
-    def _issue(self, stmt: Instruct, operands: list[Lanes], places: list[Expr]) -> None:
-        results = self.calls.issue(self.m, stmt.form, operands)
-        for place, result in zip(places, results, strict=True):
-            self._set_place(place, result, stmt)
+    def _issue(self, stmt: Instruct, operands: Sequence[Row | Lanes], places: list[Expr]) -> None:
+        self.at(stmt, stmt.form.text)
+        results = self.calls.issue(self.m, stmt.form, operands, self._rows(places))
+        if results is not None:
+            for place, result in zip(places, results, strict=True):
+                self._set_place(place, result, stmt)
+
+    def _argument(self, declared: Operand, expr: Expr) -> Row | Lanes:
+        """Give an operand of a function: where it is, if that is a row of a local array."""
+        if isinstance(expr, Load) and declared.kind == "register":
+            assert isinstance(expr.tensor, Var)
+            array = self.arrays[expr.tensor.name]
+            alike = array.dtype.bits == declared.dtype.bits and not array.dtype.is_bool
+            if alike and self.plan.uniformity.is_uniform(expr.indices[0]):
+                return Row(self._element(array, self.expr(expr.indices[0])), declared.dtype)
+        return self.operand(declared, expr)
+
+    def _rows(self, places: list[Expr]) -> Row | None:
+        """Give the first of places that are rows of a local array, one after another."""
+        loads = [each for each in places if isinstance(each, Load)]
+        if not loads or len(loads) < len(places) or any(x.tensor != loads[0].tensor for x in loads):
+            return None
+        tensor, numbers = loads[0].tensor, [as_constant(each.indices[0]) for each in loads]
+        assert isinstance(tensor, Var)
+        array, first = self.arrays[tensor.name], numbers[0]
+        if first is None or numbers != list(range(int(first), int(first) + len(loads))):
+            return None
+        return Row(self._element(array, self.m.constant(first, UINT32)), array.dtype)
 
     def _place_row(self, place: Expr) -> str:
         """Address the row of the warp's frame that a late result goes to."""

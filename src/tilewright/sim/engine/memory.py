@@ -129,6 +129,19 @@ def _call_store(
     )
 
 
+def prefetch(m: NativeMachine, address: Lanes) -> None:
+    """Have global memory brought near that lanes read later; addresses may be any.
+
+    Every fourth lane's is: as a rule four lanes read one line of the cache.
+    """
+    name = "llvm.prefetch.p0"
+    m.module.declare(name, f"declare void @{name}(ptr, i32, i32, i32)")
+    for lane in range(0, WARP, 4):
+        at = m.cast(m.pick(address, m.constant(lane, UINT32)), UINT64)
+        pointer = m.op(f"inttoptr i64 {at.value} to ptr")
+        m.function.emit(f"call void @{name}(ptr {pointer}, i32 0, i32 3, i32 1)")
+
+
 def run_pointer(m: NativeMachine, space: Space, address: Lanes, size: Lanes, *, write: bool) -> str:
     """Check a run of bytes whose length is known at run time, and give its host address."""
     wide = m.cast(address, UINT64)

@@ -100,6 +100,11 @@ class Function:
         """Count the lines of the basic block that is being written."""
         return len(self.lines) - self._block_start
 
+    @property
+    def basic_block(self) -> int:
+        """Tell basic blocks apart: no two have the same number."""
+        return self._block_start
+
     def value(self, text: str) -> str:
         """Emit an instruction that yields a value, and name it."""
         name = f"%v{self._count}"

@@ -48,6 +48,7 @@ class NativeMachine(Values):
         self.site = site
         self.seen: memory.Shared | None = None
         self.homes: dict[str, str] = {}
+        self._bits: dict[str, str] = {}  # what vectors of booleans were unpacked from
 
     # ---- the context
 
@@ -67,6 +68,10 @@ class NativeMachine(Values):
     def field(self, name: str) -> Lanes:
         """Read a field of the context, uint64."""
         return self.get_word("%ctx", FIELD[name])
+
+    def low_field(self, name: str) -> Lanes:
+        """Read the low half of a field of the context, uint32."""
+        return self.lanes(UINT32, self.op(f"load i32, ptr {self.word('%ctx', FIELD[name])}"), 0)
 
     def set_field(self, name: str, value: Lanes | int) -> None:
         """Write a field of the context."""
@@ -106,12 +111,17 @@ class NativeMachine(Values):
 
     def bits(self, predicate: Lanes) -> Lanes:
         """Pack a vector of booleans into a uint32, whatever lanes are active."""
-        return self.lanes(UINT32, self.op(f"bitcast <32 x i1> {self.spread(predicate)} to i32"), 0)
+        known = self._bits.get(str(predicate.value))
+        if known is None:
+            known = self.op(f"bitcast <32 x i1> {self.spread(predicate)} to i32")
+        return self.lanes(UINT32, known, 0)
 
     def unpack(self, bits: Lanes) -> Lanes:
         """Spread a uniform uint32 over the lanes as booleans."""
         word = self.cast(bits, UINT32)
-        return self.lanes(BOOL, self.op(f"bitcast i32 {word.value} to <32 x i1>"), WARP)
+        found = self.op(f"bitcast i32 {word.value} to <32 x i1>")
+        self._bits[found] = str(word.value)
+        return self.lanes(BOOL, found, WARP)
 
     def ballot(self, predicate: Lanes) -> Lanes:
         """Collect a predicate of the active lanes into a uniform uint32."""
@@ -299,18 +309,23 @@ class NativeMachine(Values):
         if name == "tid.x" or name == "tid.y" or name == "tid.z":
             return self._thread_index(name[-1])
         if name == "warpid":
-            return self.cast(self.field("warp"), UINT32)
+            return self.low_field("warp")
         if name == "clock" or name == "clock64":
             self.bump("clock")
             return self.cast(self.field("clock"), UINT64 if name == "clock64" else UINT32)
         if name in FIELD:
-            return self.cast(self.field(name), UINT32)
+            return self.low_field(name)
         raise CompilerBug(f"the simulator has no special register {name!r}", code="compiler-bug")
 
     def _thread_index(self, axis: str) -> Lanes:
-        warp = self.cast(self.field("warp"), UINT32)
-        linear = warp * WARP + self.lane_id()
-        width, height = (self.cast(self.field(f"ntid.{each}"), UINT32) for each in "xy")
+        linear = self.low_field("warp") * WARP + self.lane_id()
+        if self.module.block is None:
+            width, height = (self.low_field(f"ntid.{each}") for each in "xy")
+        else:
+            x, y, z = self.module.block
+            if y == z == 1:
+                return linear if axis == "x" else self.constant(0, UINT32)
+            width, height = (self.constant(each, UINT32) for each in (x, y))
         if axis == "x":
             return self.binary("mod", linear, width)
         rows = self.binary("floordiv", linear, width)
@@ -457,10 +472,12 @@ class NativeMachine(Values):
 
     def cta_state(self, field: str) -> Lanes:
         """Read a word of the CTA's state, uint32."""
-        return self.cast(self.field(field), UINT32)
+        return self.low_field(field)
 
     def set_cta_state(self, field: str, value: Lanes) -> None:
         """Write a word of the CTA's state."""
+        if field == "tmem_columns":
+            tensor.clear_columns(self, value & ~self.cta_state(field))
         self.set_field(field, value)
         self.bump("progress")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import UINT32, UINT64, DType
+from tilewright.base.spaces import Space
 from tilewright.isa.declaration import Form
 from tilewright.isa.machine import GROUPS, WARP, Lanes
 from tilewright.sim.engine import context, memory
@@ -159,6 +160,9 @@ def _issue_wide(
     m: NativeMachine, agent: Agent, form: Form, operands: Sequence[Lanes], key: Lanes
 ) -> None:
     """Queue the operations of lanes, together those of one group number and one mbarrier."""
+    for declared, value in zip(form.operands, operands, strict=False):
+        if declared.space is Space.GLOBAL and declared.access == "read" and value.width:
+            memory.prefetch(m, value)
     numbers = m.constant(0, UINT32)
     if form.time.completes in GROUPS:
         numbers = m.restore(_made(m, form), UINT32)

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 _CODE = "tensor-memory"
 _OUTSIDE = "an access to Tensor Memory outside its lanes, or in columns that are not allocated"
+_GRANULE = 32  # columns that are allocated together
 _B_START = 1 << 15  # where the second operand lies in the scratch memory
 
 
 def load_cells(m: NativeMachine, cells: Lanes) -> Lanes:
     """Load a cell per active lane."""
+    m.module.memories.add("tmem")
     name = "load_cells"
     if name not in m.module.functions:
         f = m.module.machine(name, "%site")
@@ -49,6 +51,7 @@ def load_cells(m: NativeMachine, cells: Lanes) -> Lanes:
 
 def store_cells(m: NativeMachine, cells: Lanes, value: Lanes) -> None:
     """Store a cell per active lane."""
+    m.module.memories.add("tmem")
     name = "store_cells"
     if name not in m.module.functions:
         f = m.module.machine(name, "%site")
@@ -70,6 +73,27 @@ def store_cells(m: NativeMachine, cells: Lanes, value: Lanes) -> None:
         f"call void @{name}(ptr %ctx, <32 x i32> {where}, i32 {m.active().value}, "
         f"i32 {m.site}, <32 x i32> {bits})"
     )
+
+
+def clear_columns(m: NativeMachine, columns: Lanes) -> None:
+    """Forget what columns hold that are allocated anew: bit i stands for 32·i to 32·i + 31."""
+    m.module.memories.add("tmem")
+    name = "clear_columns"
+    if name not in m.module.functions:
+        f = m.module.machine(name)
+        memset = "llvm.memset.p0.i64"
+        f.module.declare(memset, f"declare void @{memset}(ptr, i8, i64, i1)")
+        size = _GRANULE * TMEM_LANES * 4
+        with f.function.loop(str(TMEM_COLUMNS // _GRANULE)) as index:
+            number = f.lanes(UINT64, index, 0)
+            chosen = (f.lanes(UINT32, "%columns", 0) >> f.cast(number, UINT32)) & 1
+            with f.function.when(str((chosen != 0).value)):
+                offset = (number * size).value
+                at = f.op(f"getelementptr i8, ptr {f.pointer('tmem')}, i64 {offset}")
+                f.function.emit(f"call void @{memset}(ptr {at}, i8 -1, i64 {size}, i1 false)")
+        f.function.emit("ret void")
+        f.function.finish("void", "ptr %ctx, i32 %columns", "noinline")
+    m.function.emit(f"call void @{name}(ptr %ctx, i32 {m.cast(columns, UINT32).value})")
 
 
 def _cell_pointers(f: NativeMachine) -> str:
@@ -102,6 +126,7 @@ def product_tiles(
     update: Update,
 ) -> None:
     """Multiply tiles in memory into Tensor Memory."""
+    m.module.memories |= {"tmem", "scratch"}
     rows, columns, depth = shape
     kind, result = types
     scaled = update.scale.value != m.constant(1.0, FLOAT32).value

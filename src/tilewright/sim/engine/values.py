@@ -10,6 +10,7 @@ most 32 bits, arithmetic gives one NaN, the canonical one (PTX ISA, "Floating Po
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.base.dtypes import (
@@ -33,6 +34,15 @@ _COMPARE_INT = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge"
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _NAN = "0x7FFFFFFFE0000000"  # 0x7fffffff, spelled as LLVM spells a float
 _PLAIN = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_EXACT: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+}
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "or": 0, "xor": 0}
 _LANE_LIST = ", ".join(f"i32 {lane}" for lane in range(WARP))
 
 
@@ -117,6 +127,10 @@ class Values:
             return self._shift(op, left, right)
         left, right = self._common(left, right)
         dtype = left.dtype
+        if dtype.is_integer and op in _PLAIN:
+            folded = self._folded(op, left, right)
+            if folded is not None:
+                return folded
         if is_narrow(dtype):
             left, right = casts.widen(self, left), casts.widen(self, right)
             if op in _FLOAT:
@@ -138,6 +152,16 @@ class Values:
         if dtype.is_float or op not in _PLAIN:
             raise CompilerBug(f"no operation {op} on {dtype}", code="compiler-bug")
         return self.lanes(dtype, self.op(f"{_PLAIN[op]} {kind} {a}, {b}"), width)
+
+    def _folded(self, op: str, left: Lanes, right: Lanes) -> Lanes | None:
+        """Compute with constants, as far as no code is needed for it."""
+        a, b = known_integer(left), known_integer(right)
+        if a is not None and b is not None:
+            return self.constant(_EXACT[op](a, b), left.dtype)
+        neutral = _NEUTRAL.get(op)
+        if b is not None and b == neutral:
+            return left
+        return right if a is not None and a == neutral and op != "sub" else None
 
     def float_operation(self, op: str, left: Lanes, right: Lanes) -> Lanes:
         """Apply LLVM's operation; a NaN may have any payload."""
@@ -177,10 +201,14 @@ class Values:
 
     def _shift(self, op: str, left: Lanes, right: Lanes) -> Lanes:
         dtype = left.dtype
+        if known_integer(right) == 0:
+            return left
         count = self.cast(right, UINT64 if right.dtype.bits == 64 else UINT32)
         width = dtype.bits
         signed = op == "shr" and dtype.kind == "int"
-        limit = self._extreme("min", count, self.constant(width - 1, count.dtype))
+        limit = count
+        if not _below(right, width):
+            limit = self._extreme("min", count, self.constant(width - 1, count.dtype))
         lanes, (a, b) = self._together(left, self.cast(limit, dtype))
         name = "shl" if op == "shl" else "ashr" if signed else "lshr"
         shifted = self.lanes(dtype, self.op(f"{name} {llvm_type(dtype, lanes)} {a}, {b}"), lanes)
