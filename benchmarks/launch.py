@@ -1,7 +1,9 @@
 """What a launch costs in Python, for three tensors: Tilewright beside what else launches.
 
 Each row is the median, over many batches, of the microseconds that the host needs to queue one
-launch. Needs a GPU and PyTorch; a row whose package is absent is left out.
+launch, and what that is more than the bare launch by `cuda.core`. Batches of the rows take turns,
+so that all see the same machine. Needs a GPU and PyTorch; a row whose package is absent is left
+out.
 
     python benchmarks/launch.py --json launch.json
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -37,6 +40,7 @@ def add(
 
 
 Call = Callable[[Any, Any, Any], Any]
+Tensors = tuple[Any, Any, Any]
 
 
 def tilewright_call() -> tuple[str, Call]:
@@ -84,20 +88,30 @@ def triton_call() -> tuple[str, Call]:
     return f"triton {triton.__version__}", call
 
 
-def measure(call: Call, tensors: tuple[Any, Any, Any], batches: int, synchronize: Any) -> float:
-    """Give the median microseconds of one call."""
+def prepared(make: Callable[[], tuple[str, Call]]) -> tuple[str, Call, Tensors] | None:
+    """Make a row's call and its tensors; `None`, and why, where it cannot be or adds wrongly."""
+    torch = importlib.import_module("torch")
+    try:
+        name, call = make()
+        a, b, out = (torch.randn(SIZE, device="cuda") for _ in range(3))
+        call(a, b, out)
+        torch.cuda.synchronize()
+        if not torch.equal(out, a + b):
+            raise ValueError("a wrong sum")
+    except Exception as error:
+        print(f"left out: {make.__name__}: {type(error).__name__}: {error}")
+        return None
+    return name, call, (a, b, out)
+
+
+def batch(call: Call, tensors: Tensors, synchronize: Callable[[], None]) -> float:
+    """Give the microseconds of one call of a batch."""
     a, b, out = tensors
-    times: list[float] = []
-    for number in range(batches + batches // 10):
-        synchronize()
-        begin = time.perf_counter_ns()
-        for _ in range(BATCH):
-            call(a, b, out)
-        taken = time.perf_counter_ns() - begin
-        if number >= batches // 10:
-            times.append(taken / BATCH / 1000)
     synchronize()
-    return statistics.median(times)
+    begin = time.perf_counter_ns()
+    for _ in range(BATCH):
+        call(a, b, out)
+    return (time.perf_counter_ns() - begin) / BATCH / 1000
 
 
 def main() -> None:
@@ -107,24 +121,24 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parsed = parser.parse_args()
     torch = importlib.import_module("torch")
-    rows: dict[str, float] = {}
-    for make in (tilewright_call, cuda_core_call, torch_call, triton_call):
-        try:
-            name, call = make()
-            tensors = tuple(torch.randn(SIZE, device="cuda") for _ in range(3))
-            call(*tensors)
-            torch.cuda.synchronize()
-            if not torch.equal(tensors[2], tensors[0] + tensors[1]):
-                raise ValueError("a wrong sum")
-            rows[name] = measure(call, tensors, parsed.batches, torch.cuda.synchronize)  # type: ignore[arg-type]
-        except Exception as error:
-            print(f"left out: {make.__name__}: {type(error).__name__}: {error}")
+    makes = (tilewright_call, cuda_core_call, torch_call, triton_call)
+    rows = {make: row for make in makes if (row := prepared(make)) is not None}
+    times: dict[Any, list[float]] = {make: [] for make in rows}
+    for number in range(parsed.batches + parsed.batches // 10):
+        for make, (_, call, tensors) in rows.items():
+            taken = batch(call, tensors, torch.cuda.synchronize)
+            if number >= parsed.batches // 10:
+                times[make].append(taken)
+    torch.cuda.synchronize()
+    medians = {rows[make][0]: statistics.median(each) for make, each in times.items()}
+    bare = statistics.median(times.get(cuda_core_call, [math.nan]))
     device = torch.cuda.get_device_name()
-    print(f"launches of three tensors on {device}, microseconds of the host, median:")
-    for name, taken in rows.items():
-        print(f"{taken:8.2f}  {name}")
+    print(f"launches of three tensors on {device}, microseconds of the host, median,")
+    print("and what that is more than the bare launch by cuda.core:")
+    for name, median in medians.items():
+        print(f"{median:8.2f} {median - bare:+8.2f}  {name}")
     if parsed.json is not None:
-        record = {"device": device, "batch": BATCH, "batches": parsed.batches, "median_us": rows}
+        record = {"device": device, "batch": BATCH, "batches": parsed.batches, "median_us": medians}
         parsed.json.write_text(json.dumps(record, indent=1) + "\n")
 
 

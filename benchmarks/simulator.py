@@ -5,6 +5,7 @@
 A product is a kernel of `examples/`, compiled and launched as any other, under the schedule `late`;
 without one of its waits the same kernel is as fast, and wrong or reported.
 NumPy's float32 product of the same size runs in the same process on all cores. Figures are medians.
+Other simulators (`peers.py`) run where they are installed, and are quoted elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numpy as np
+import peers
 
 import tilewright
 from tilewright import driver
@@ -35,13 +38,8 @@ PRODUCTS = {
 }
 STARTS = ("warp_product", "blackwell_product")
 REPEATS = 7
-# What others reach at 1024, in percent of NumPy on the same two cores with AVX-512.
-QUOTED = {
-    ("tcgen05", "fast"): "tirx-harness 0.8, JAX Pallas Mosaic-GPU 0.1, triton-viz 0.02",
-    ("mma.sync", "fast"): "Triton interpreter 0.5",
-    ("tcgen05", "exact"): "mmasim 0.03",
-    ("mma.sync", "exact"): "mmasim 0.03",
-}
+# Levels of x86-64 that are measured too, and a feature that tells whether this CPU runs their code.
+LEVELS = {"x86-64-v3": "avx2", "x86-64-v2": "sse4.2"}
 
 
 def median_seconds(call: Callable[[], object], repeats: int = REPEATS) -> float:
@@ -69,8 +67,11 @@ def without(wait: str, source: Path, folder: Path) -> Path:
     return changed
 
 
-def products(size: int, numerics: str, only: str) -> list[dict[str, Any]]:
-    """Measure each product beside NumPy's."""
+def products(size: int, numerics: str, only: str, level: str = "") -> list[dict[str, Any]]:
+    """Measure each product beside NumPy's, and peers at their size where code is for this CPU.
+
+    `level` is the name of the CPU that the session makes code for, if that is to stand in the rows.
+    """
     random = np.random.default_rng(0)
     a, b = (random.integers(-8, 9, (size, size)).astype(np.float16) for _ in "ab")
     wide, other = a.astype(np.float32), b.astype(np.float32).T.copy()
@@ -98,14 +99,18 @@ def products(size: int, numerics: str, only: str) -> list[dict[str, Any]]:
             hurried, hurried_result = run(without(wait, source, Path(folder)))
         rows.append(
             {
-                "name": f"{name} {size} {numerics}",
+                "name": f"{name} {size} {numerics} {level}".rstrip(),
                 "gflops": operations / seconds,
                 "numpy_gflops": operations / reference,
                 "of_numpy": reference / seconds,
                 "result": result,
                 "without_wait_gflops": operations / hurried,
                 "without_wait_result": hurried_result,
-                "others": QUOTED.get((name, numerics), "") if size == 1024 else "",
+                "peers": (
+                    peers.beside(name, numerics, operations / reference)
+                    if size == peers.QUOTED_SIZE and not level
+                    else []
+                ),
             }
         )
     return rows
@@ -198,6 +203,12 @@ def stages(size: int) -> list[dict[str, Any]]:
     return rows
 
 
+def levels() -> list[str]:
+    """Give the levels of x86-64 whose code this CPU runs."""
+    features = llvmlite.binding.get_host_cpu_features()
+    return [level for level, feature in LEVELS.items() if features.get(feature)]
+
+
 def show(rows: list[dict[str, Any]]) -> None:
     """Print rows as a table."""
     for row in rows:
@@ -206,13 +217,13 @@ def show(rows: list[dict[str, Any]]) -> None:
             cells.append(f"{row['gflops']:7.1f} GFLOP/s  {100 * row['of_numpy']:5.1f} % of NumPy")
             cells.append(f"({row['numpy_gflops']:.0f}), {row['result']}; without a wait")
             cells.append(f"{row['without_wait_gflops']:.1f}, {row['without_wait_result']}")
-            cells.append(row["others"])
+            cells.append(peers.cell(row["peers"]))
         else:
             cells.append(f"{1e3 * row['seconds']:8.1f} ms")
             if "import_seconds" in row:
                 cells.append(f"import {1e3 * row['import_seconds']:.0f} ms")
                 cells.append(f"again {1e3 * row['again_seconds']:.0f} ms")
-        print("  ".join(cells))
+        print("  ".join(cells).rstrip())
 
 
 def main() -> None:
@@ -226,9 +237,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="products only")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    with driver.session(driver.Defaults(cpu=given.cpu)):
-        for numerics in given.numerics:
-            rows += products(given.size, numerics, given.only)
+    for level in ("", *([] if given.quick or given.cpu else levels())):
+        with driver.session(driver.Defaults(cpu=level or given.cpu)):
+            for numerics in given.numerics:
+                rows += products(given.size, numerics, given.only, level)
     if not given.quick:
         rows += starts() + stages(given.size)
     show(rows)

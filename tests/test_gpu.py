@@ -181,7 +181,10 @@ class FakeDriver:
     def cuGetErrorString(self, status: int) -> tuple[int, bytes]:
         return 0, b"something is wrong"
 
-    def launch(self, config: int, function: int, pointers: int, extra: None) -> int:
+    def prepare(self, config: int, function: int, pointers: int) -> Callable[[], int]:
+        return lambda: self.launch(config, function, pointers)
+
+    def launch(self, config: int, function: int, pointers: int) -> int:
         if self.statuses and (status := self.statuses.pop(0)):
             return status
         read = Config.from_address(config)
@@ -215,7 +218,7 @@ class FakeDriver:
         return 0
 
     def gpu(self, ordinal: int = 0) -> Gpu:
-        found = describe_gpu(self, ordinal, self.launch, self.encode)
+        found = describe_gpu(self, ordinal, self.prepare, self.encode)
         assert found is not None
         return found
 
@@ -224,6 +227,7 @@ class FakeTensor:
     """A tensor of PyTorch on a GPU, whose memory is NumPy's."""
 
     is_cuda = True
+    layout = "strided"
     negated = False
 
     def __init__(self, array: Any, device: int = 0) -> None:
@@ -264,11 +268,12 @@ class _TorchType:
 DTYPES: dict[str, _TorchType] = {}
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeTorch:
-    """PyTorch with a GPU and a stream that can be changed."""
+    """PyTorch with a GPU and a stream that can be changed, which has no check of its own."""
 
     stream: int = 7
+    strided = "strided"
     Tensor = FakeTensor
     nn = SimpleNamespace(Parameter=type("Parameter", (FakeTensor,), {}))
     cuda = SimpleNamespace(is_available=lambda: True)

@@ -53,13 +53,14 @@ def describe(value: Any) -> Array | None:
         return value
     if isinstance(value, np.ndarray):
         return _from_numpy(cast(Raw, value))
-    if is_torch(value):
+    own = is_torch(value)
+    if own:
         _require_carried_out(value)
-        if value.is_cuda:
-            return _from_torch(value)
-    if not (hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")):
+    elif not (hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")):
         return _from_cuda_interface(value)
     try:
+        if own and value.is_cuda:
+            return _from_torch(value)
         device = dlpack.device_of(value)
         if device == "cpu":
             return _from_exchange(dlpack.read(value))

@@ -14,7 +14,7 @@ import ctypes
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from tilewright.base.errors import LaunchError, TargetError, TilewrightError
@@ -24,8 +24,9 @@ from tilewright.base.targets import Target, known_targets
 from tilewright.base.targets import target as target_named
 from tilewright.isa.tensor_map import FORMATS, TensorMap
 
-# CUresult of `cuLaunchKernelEx(config, function, parameters, extra)`.
-LaunchEntry = Callable[[int, int, int, None], int]
+# Makes a call of `cuLaunchKernelEx` ready, of a configuration, a function and its parameters, each
+# by its address; the call gives a CUresult.
+PrepareEntry = Callable[[int, int, int], Callable[[], int]]
 # CUresult of `cuTensorMapEncodeTiled`: the map, the element type, the rank, the address; extents,
 # strides, box and element strides; interleave, swizzle, L2 promotion and fill.
 EncodeEntry = Callable[[int, int, int, int, Any, Any, Any, Any, int, int, int, int], int]
@@ -48,7 +49,7 @@ class Gpu:
     ordinal: int
     name: str
     capability: int
-    launch: LaunchEntry = field(repr=False, compare=False)
+    prepare: PrepareEntry = field(repr=False, compare=False)
     encode: EncodeEntry = field(repr=False, compare=False)
 
     def runs(self, target: Target) -> bool:
@@ -200,14 +201,19 @@ def find_gpu(ordinal: int = 0) -> Gpu | None:
         return None
     if int(api.cuInit(0)[0]):
         return None
-    launch, encode = library.cuLaunchKernelEx, library.cuTensorMapEncodeTiled
-    launch.argtypes = (ctypes.c_void_p,) * 4
+    encode = library.cuTensorMapEncodeTiled
     numbers, arrays = (ctypes.c_int, ctypes.c_uint32), (ctypes.c_void_p,) * 4
     encode.argtypes = (ctypes.c_void_p, *numbers, ctypes.c_void_p, *arrays, *(ctypes.c_int,) * 4)
-    return describe_gpu(api, ordinal, launch, encode)
+    return describe_gpu(api, ordinal, partial(prepare_launch, library.cuLaunchKernelEx), encode)
 
 
-def describe_gpu(api: Any, ordinal: int, launch: LaunchEntry, encode: EncodeEntry) -> Gpu | None:
+def prepare_launch(entry: Any, config: int, function: int, parameters: int) -> Callable[[], int]:
+    """Make a call of a function of ctypes ready, with arguments that are converted once."""
+    pointer = ctypes.c_void_p.from_param
+    return partial(entry, pointer(config), pointer(function), pointer(parameters), None)
+
+
+def describe_gpu(api: Any, ordinal: int, prepare: PrepareEntry, encode: EncodeEntry) -> Gpu | None:
     """Describe a GPU by the driver's bindings, once they are initialised."""
     status, device = api.cuDeviceGet(ordinal)
     if int(status):
@@ -217,7 +223,7 @@ def describe_gpu(api: Any, ordinal: int, launch: LaunchEntry, encode: EncodeEntr
     major = api.cuDeviceGetAttribute(getattr(attribute, f"{prefix}_MAJOR"), device)[1]
     minor = api.cuDeviceGetAttribute(getattr(attribute, f"{prefix}_MINOR"), device)[1]
     name = api.cuDeviceGetName(128, device)[1].split(b"\0")[0].decode()
-    return Gpu(api, ordinal, name, 10 * int(major) + int(minor), launch, encode)
+    return Gpu(api, ordinal, name, 10 * int(major) + int(minor), prepare, encode)
 
 
 def require_gpu(ordinal: int = 0) -> Gpu:

@@ -1,11 +1,9 @@
 """Launches on the GPU: what the first call of a kind prepares, every later one only fills in.
 
-May import `base`, `isa`, `ir`, `codegen` and the rest of `runtime`. A call with tensors of PyTorch
-that are like those of an earlier call writes addresses into that call's parameter buffer and
-starts it: nothing is allocated and nothing waits, so that launches can be captured in a CUDA
-graph. Tensor maps are encoded for addresses that are new. A launch goes to PyTorch's current
-stream, and without PyTorch to the default stream. Arrays of the CPU are copied for each launch,
-which then waits.
+May import `base`, `isa`, `ir`, `codegen` and the rest of `runtime`. The first call with tensors of
+PyTorch leaves a plan (`plan.py`), which later calls with tensors that are like them start; tensor
+maps are encoded for addresses that are new. A launch goes to PyTorch's current stream, and without
+PyTorch to the default stream. Arrays of the CPU are copied for each launch, which then waits.
 
     launcher = Launcher(program, lowered, target, written, cubin, print, announce)
     launcher.launch((a, b, out))
@@ -18,95 +16,40 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
-
-from tilewright.base import lazy
-from tilewright.base.dtypes import DType
 from tilewright.base.errors import LaunchError
-from tilewright.base.locations import Location
 from tilewright.base.targets import CLUSTER_SINCE, Target
 from tilewright.codegen import kernel_symbols
 from tilewright.ir.expressions import Expr, Var, as_constant
 from tilewright.ir.statements import Kernel, Print, Program
-from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
+from tilewright.ir.types import ScalarType, TensorMapType, TensorType
 from tilewright.ir.visit import variables, walk_statements
-from tilewright.isa.tensor_map import ALIGN, BYTES, TensorMap
-from tilewright.runtime.arguments import bind, fitted, flattened
-from tilewright.runtime.cuda_driver import WRONG_CONTEXT, Gpu, require_gpu
+from tilewright.isa.tensor_map import TensorMap
+from tilewright.runtime.arguments import bind, flattened
+from tilewright.runtime.cuda_driver import Gpu, require_gpu
 from tilewright.runtime.host import HostRun, LaunchShape, Values, launch_shape, number
 from tilewright.runtime.launch_attributes import Config, attributes, stream_handle
+from tilewright.runtime.likeness import likeness
+from tilewright.runtime.plan import MapCell, Plan, Start, parameter_cell
 from tilewright.runtime.staging import moved
-from tilewright.runtime.storage import alignment
 
 # A launch may use this much dynamic shared memory unasked (CUDA C++ Programming Guide).
 _UNASKED_SHARED = 48 * 1024
 # Plans of a thread beyond this number are forgotten: sizes that change at every call.
 _MOST_PLANS = 64
-# So are the bits of a tensor map for addresses beyond this number.
-_MOST_ADDRESSES = 1024
-_ONES = (1, 1, 1)
-
-
-@dataclass(frozen=True)
-class _Start:
-    """A launch that is ready: call `go`; the other fields keep its buffers, and tell of it."""
-
-    go: Callable[[], int]
-    config: Config
-    kernel: Kernel
-    shape: LaunchShape
-    buffers: tuple[Any, ...]
-    own_stream: bool
-
-
-class _MapCell:
-    """A tensor map of a plan: its bits, where launches find them, and those of earlier calls.
-
-    `base` is the address of the argument in which the tensor lies.
-    """
-
-    def __init__(
-        self, gpu: Gpu, name: str, made: TensorMap, base: int, location: Location | None
-    ) -> None:
-        self._gpu, self._name, self._made, self._location = gpu, name, made, location
-        self._offset = made.address - base
-        raw = ctypes.create_string_buffer(BYTES + ALIGN)
-        self.bits = (ctypes.c_char * BYTES).from_buffer(raw, -ctypes.addressof(raw) % ALIGN)
-        self._known: dict[int, bytes] = {}
-        self._base: int | None = None
-        self.point(base)
-
-    def point(self, base: int) -> bool:
-        """Let the map be of an argument at that address; `False` if there cannot be one."""
-        if base == self._base:
-            return True
-        bits = self._known.get(base)
-        if bits is None:
-            made = replace(self._made, address=base + self._offset)
-            if made.problem() is not None:
-                return False
-            self._base = None
-            into = ctypes.addressof(self.bits)
-            self._gpu.encode_tensor_map(self._name, made, into, self._location)
-            if len(self._known) >= _MOST_ADDRESSES:
-                self._known.clear()
-            self._known[base] = self.bits.raw
-        else:
-            self.bits.raw = bits
-        self._base = base
-        return True
+# To ask so many plans whether arguments are theirs takes less than to describe the arguments.
+_FEW_PLANS = 8
 
 
 class _PerThread(threading.local):
     """The plans of one thread: the parameter buffers must not be shared."""
 
     def __init__(self) -> None:
-        self.last: _Plan | None = None
-        self.plans: dict[Hashable, _Plan] = {}
+        self.plans: dict[Hashable, Plan] = {}
+        # That of the plan which was used last.
+        self.start: Callable[[tuple[Any, ...]], bool] = lambda _: False
 
 
 class Launcher:
@@ -151,16 +94,22 @@ class Launcher:
 
         With arrays of the CPU, returns when the kernels have run and what they wrote is back.
         """
+        if not self._local.start(arguments):
+            self._launch_unlike(flattened(arguments))
+
+    def _launch_unlike(self, arguments: tuple[Any, ...]) -> None:
+        """Launch on arguments that are not like those of the thread's last call."""
         local = self._local
-        plan = local.last
-        if plan is not None and plan.start(arguments):
-            return
-        arguments = flattened(arguments)
+        if len(local.plans) <= _FEW_PLANS:
+            for plan in local.plans.values():
+                if plan.start(arguments):
+                    local.start = plan.start
+                    return
         key = _key(arguments, self._shaping, self._program.params) if self._repeatable else None
         if key is not None:
             plan = local.plans.get(key)
-            if plan is not None and plan.start(arguments):
-                local.last = plan
+            if plan is not None and plan.start_alike(arguments):
+                local.start = plan.start
                 return
         bound = bind(self._program, arguments, self._written, "cuda")
         gpu = self._find(int(bound.device.partition(":")[2] or 0))
@@ -170,29 +119,29 @@ class Launcher:
             self._announce()
             with moved(hosted, self._written, gpu) as addresses:
                 values = {**bound.values, **addresses}
-                self._prepare(gpu, arguments, values, bound.sizes).start_prepared()
+                self._prepare(gpu, arguments, values, bound.sizes).launch()
             bound.copy_back()
             return
         plan = self._prepare(gpu, arguments, bound.values, bound.sizes)
-        plan.start_prepared()
+        plan.launch()
         if key is not None:
             if len(local.plans) >= _MOST_PLANS:
                 local.plans.clear()
-            local.plans[key] = local.last = plan
+            local.plans[key] = plan
 
     # ---- preparing
 
     def _prepare(
         self, gpu: Gpu, arguments: tuple[Any, ...], values: Values, sizes: Mapping[str, int]
-    ) -> _Plan:
+    ) -> Plan:
         # What the host's part computes with, it may change: each launch has a cell of its own.
         cells = {
-            param.name: _cell(param, values[param.name])
+            param.name: parameter_cell(param, values[param.name])
             for param in self._program.params
             if param.name not in self._shaping and not isinstance(param.type, TensorMapType)
         }
-        maps: dict[tuple[str, TensorMap], _MapCell] = {}
-        starts: list[_Start] = []
+        maps: dict[tuple[str, TensorMap], MapCell] = {}
+        starts: list[Start] = []
 
         def ready(kernel: Kernel, current: Values) -> None:
             bits: dict[str, Any] = {}
@@ -203,7 +152,7 @@ class Launcher:
                 if (var.name, made) not in maps:
                     base = run.bases.get(var.name)
                     start = 0 if base is None else int(number(values, base))
-                    cell = _MapCell(gpu, var.name, made, start, kernel.location)
+                    cell = MapCell(gpu, var.name, made, start, kernel.location)
                     maps[var.name, made] = cell
                 bits[var.name] = maps[var.name, made].bits
             starts.append(self._ready(gpu, kernel, current, {**cells, **bits}))
@@ -213,9 +162,10 @@ class Launcher:
         moving = tuple(
             (run.bases[name], cell) for (name, _), cell in maps.items() if name in run.bases
         )
-        return _Plan(gpu, tuple(starts), self._program, arguments, cells, self._shaping, moving)
+        params = self._program.params
+        return Plan(gpu, tuple(starts), params, arguments, cells, self._shaping, moving)
 
-    def _ready(self, gpu: Gpu, kernel: Kernel, values: Values, cells: Mapping[str, Any]) -> _Start:
+    def _ready(self, gpu: Gpu, kernel: Kernel, values: Values, cells: Mapping[str, Any]) -> Start:
         shape = launch_shape(kernel, values, self._target)
         location = kernel.launch.location or kernel.location
         shared = kernel.shared_bytes + shape.dynamic_shared_bytes
@@ -236,18 +186,13 @@ class Launcher:
         )
         params = (*kernel.params, *kernel.symbols)
         slots = [
-            cells[var.name] if var.name in cells else _cell(var, values[var.name]) for var in params
+            cells[var.name] if var.name in cells else parameter_cell(var, values[var.name])
+            for var in params
         ]
         pointers = (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
-        go = partial(
-            gpu.launch,
-            ctypes.addressof(config),
-            int(function),
-            ctypes.addressof(pointers),
-            None,
-        )
+        go = gpu.prepare(ctypes.addressof(config), int(function), ctypes.addressof(pointers))
         buffers = (made, slots, pointers)
-        return _Start(go, config, kernel, shape, buffers, stream is not None)
+        return Start(go, config, kernel, shape, buffers, stream is not None)
 
     def _function(self, gpu: Gpu, kernel: Kernel, shape: LaunchShape, shared: int) -> Any:
         """Find a kernel on a GPU, and allow it the shared memory and the cluster it asks for."""
@@ -282,125 +227,6 @@ class Launcher:
             )
 
 
-class _Plan:
-    """The launches of a call, for arguments that are like those it was made with."""
-
-    def __init__(
-        self,
-        gpu: Gpu,
-        starts: tuple[_Start, ...],
-        program: Program,
-        arguments: tuple[Any, ...],
-        cells: Mapping[str, Any],
-        shaping: frozenset[str],
-        maps: tuple[tuple[str, _MapCell], ...],
-    ) -> None:
-        self._gpu = gpu
-        self._starts = starts
-        self._count = len(arguments)
-        self._stream_of = _stream_source(gpu.ordinal)
-        self._stream: int | None = None
-        tensors: list[tuple[Any, ...]] = []
-        scalars: list[tuple[Any, ...]] = []
-        pairs = zip(program.params, arguments, strict=True)
-        for position, (param, argument) in enumerate(pairs):
-            if isinstance(param.type, ScalarType):
-                fixed = argument if param.name in shaping else None
-                scalars.append((position, _class(argument), param, fixed, cells.get(param.name)))
-            elif _is_plain_tensor(argument):
-                tensors.append(_expected(position, param, argument, cells[param.name]))
-        self._tensors = tuple(tensors)
-        self._scalars = tuple(scalars)
-        positions = {param.name: position for position, param in enumerate(program.params)}
-        self._maps = tuple((positions[base], cell) for base, cell in maps)
-
-    def start(self, arguments: tuple[Any, ...]) -> bool:
-        """Launch on other arguments; `False` if they are not like those the plan is for."""
-        if len(arguments) != self._count:
-            return False
-        ordinal = self._gpu.ordinal
-        for position, kind, dtype, shape, strides, mask, cell in self._tensors:
-            tensor = arguments[position]
-            if (
-                type(tensor) is not kind
-                or tensor.dtype is not dtype
-                or tensor.shape != shape
-                or tensor.get_device() != ordinal
-                or tensor.is_neg()
-            ):
-                return False
-            if not tensor.is_contiguous() if strides is None else tensor.stride() != strides:
-                return False
-            address = tensor.data_ptr()
-            if address & mask:
-                return False
-            cell.value = address
-        for position, tensor_map in self._maps:
-            if not tensor_map.point(arguments[position].data_ptr()):
-                return False
-        if self._scalars and not self._fill_scalars(arguments):
-            return False
-        self.start_prepared()
-        return True
-
-    def start_prepared(self) -> None:
-        """Launch on what the buffers hold."""
-        stream = self._stream_of()
-        if stream != self._stream:
-            for each in self._starts:
-                if not each.own_stream:
-                    each.config.stream = stream
-            self._stream = stream
-        for each in self._starts:
-            status = each.go()
-            if status:
-                self._again(each, status)
-
-    def _fill_scalars(self, arguments: tuple[Any, ...]) -> bool:
-        for position, kind, param, fixed, cell in self._scalars:
-            argument = arguments[position]
-            if type(argument) is not kind:
-                return False
-            if fixed is not None:
-                if argument != fixed:
-                    return False
-                continue
-            value = fitted(argument, param.dtype)
-            if value is None:
-                return False
-            _set_scalar(cell, value, param.dtype)
-        return True
-
-    def _again(self, start: _Start, status: int) -> None:
-        """Try once more in the right context, if that was what was wrong; else raise."""
-        gpu, kernel = self._gpu, start.kernel
-        if status in WRONG_CONTEXT:
-            with gpu.current():
-                status = start.go()
-        if status:
-            shape = start.shape
-            raise gpu.error(
-                status,
-                f"{kernel.name} cannot be launched on {gpu.name}",
-                kernel.launch.location or kernel.location,
-                f"grid {shape.grid}, block {shape.block}, cluster {shape.cluster}, "
-                f"{start.config.shared_bytes} bytes of shared memory",
-            )
-
-
-# ---------------------------------------------------------------------------- arguments
-
-
-def _is_plain_tensor(argument: Any) -> bool:
-    """Tell tensors of PyTorch whose attributes cannot have another meaning."""
-    torch = lazy.loaded("torch")
-    return torch is not None and type(argument) in (torch.Tensor, torch.nn.Parameter)
-
-
-def _class(argument: Any) -> Any:
-    return cast(Any, type(argument))
-
-
 def _key(
     arguments: tuple[Any, ...], shaping: frozenset[str], params: tuple[Var, ...]
 ) -> Hashable | None:
@@ -410,44 +236,13 @@ def _key(
     parts: list[Hashable] = []
     for argument, param in zip(arguments, params, strict=True):
         if type(argument) in (bool, int, float):
-            parts.append((_class(argument), argument if param.name in shaping else None))
-        elif _is_plain_tensor(argument):
-            parts.append(
-                (
-                    _class(argument),
-                    argument.dtype,
-                    tuple(argument.shape),
-                    argument.stride(),
-                    argument.get_device(),
-                )
-            )
+            kind = cast(Any, type(argument))
+            parts.append((kind, argument if param.name in shaping else None))
+        elif (found := likeness(argument)) is not None:
+            parts.append(found)
         else:
             return None
     return tuple(parts)
-
-
-def _expected(position: int, param: Var, tensor: Any, cell: Any) -> tuple[Any, ...]:
-    """Say what a tensor must be for a plan to fit: the fields that `_Plan.start` compares."""
-    kind = param.type
-    assert isinstance(kind, TensorType | PointerType)
-    # Alignments are powers of two. An empty tensor has the address 0.
-    mask = alignment(kind) - 1
-    strides = None if tensor.is_contiguous() else tensor.stride()
-    return position, _class(tensor), tensor.dtype, tensor.shape, strides, mask, cell
-
-
-def _cell(var: Var, value: Any) -> Any:
-    if not isinstance(var.type, ScalarType):
-        return ctypes.c_uint64(int(value))
-    # A union would do as well: the driver reads as many bytes as the parameter has.
-    cell = (ctypes.c_uint64 * 2)()
-    _set_scalar(cell, value, var.dtype)
-    return cell
-
-
-def _set_scalar(cell: Any, value: Any, dtype: DType) -> None:
-    data = np.asarray(value, dtype.numpy).tobytes()
-    ctypes.memmove(cell, data, len(data))
 
 
 def _shaping_names(program: Program, lowered: Program) -> set[str]:
@@ -466,20 +261,6 @@ def _shaping_names(program: Program, lowered: Program) -> set[str]:
             exprs += param.type.shape
     found = {var.name for var in variables(lowered.host)}
     return found.union(*({var.name for var in variables(each)} for each in exprs))
-
-
-# ---------------------------------------------------------------------------- streams
-
-
-def _stream_source(ordinal: int) -> Callable[[], int | None]:
-    """Give the function that tells a GPU's current stream, `None` for the default stream."""
-    torch = lazy.loaded("torch")
-    if torch is None or not torch.cuda.is_available():
-        return lambda: None
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    if raw is not None:
-        return partial(raw, ordinal)
-    return lambda: torch.cuda.current_stream(ordinal).cuda_stream
 
 
 def _prints(kernel: Kernel) -> bool:
