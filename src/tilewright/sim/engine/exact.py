@@ -134,14 +134,28 @@ class Arithmetic:
         hard, easy, after = (m.function.new_label(s) for s in ("hard", "easy", "after"))
         m.function.branch_if(self._any(outside), hard, easy)
         m.function.label(hard)
-        _keep(m, start, found, 0)
-        self._one_by_one(factors(), found, start.width)
+        pairs = factors()
+        lost = self._has_nan(pairs, start)
+        nan = m.canonical(m.constant(float("nan"), FLOAT32))
+        _keep(m, m.select(lost, nan, start), found, 0)
+        some = m.function.new_label("some")
+        m.function.branch_if(self._any(~lost), some, after)
+        m.function.label(some)
+        self._one_by_one(pairs, found, start.width)
         m.function.branch(after)
         m.function.label(easy)
         _keep(m, self._sum(factors(), reach, start), found, 0)
         m.function.branch(after)
         m.function.label(after)
         return _loaded(m, found, 0, FLOAT32, start.width)
+
+    def _has_nan(self, pairs: Pairs, start: Lanes) -> Lanes:
+        """Tell which outputs have a NaN among their terms: all, of memory that nobody wrote."""
+        found = start != start
+        for pair in pairs:
+            for each in pair:
+                found = found | (each != each)
+        return found
 
     def _any(self, condition: Lanes) -> str:
         width = condition.width
