@@ -463,6 +463,14 @@ class Machine(Protocol):
         """
         ...
 
+    def mbarrier_word(self, address: Lanes) -> Lanes:
+        """Read the eight bytes of an mbarrier, uint64: as a load does, but these are no data."""
+        ...
+
+    def set_mbarrier_word(self, address: Lanes, word: Lanes) -> None:
+        """Write the eight bytes of an mbarrier, as a store does."""
+        ...
+
     def mbarrier_in_use(self, barrier: Lanes) -> Lanes:
         """Tell whether somebody waits at the mbarrier at a shared address, or something in flight
         is seen through it; uniform."""

@@ -82,7 +82,7 @@ def _encode(m: Machine, state: State) -> Lanes:
 
 def _read(m: Machine, where: Lanes) -> tuple[Lanes, State]:
     """Read the mbarrier at an address, as eight bytes and decoded, and see that it is one."""
-    (word,) = m.load(Space.SHARED, where, UINT64)
+    word = m.mbarrier_word(where)
     text = "there is no initialised mbarrier at this address"
     m.require((word & _MARKS) == _MARK, _CODE, text)
     return word, _decode(m, word)
@@ -97,7 +97,7 @@ def _write(m: Machine, where: Lanes, state: State) -> None:
         pending=m.select(ended, state.expected, state.pending),
         phase=state.phase ^ m.cast(ended, UINT32),
     )
-    m.store(Space.SHARED, where, [_encode(m, after)])
+    m.set_mbarrier_word(where, _encode(m, after))
 
 
 def _expect_bytes(m: Machine, where: Lanes, state: State, count: Lanes) -> State:
@@ -182,12 +182,12 @@ def _init(m: Machine, form: Form, where: Lanes, count: Lanes) -> None:
     zero = uint32(m, 0)
 
     def one(where: Lanes, count: Lanes) -> None:
-        (word,) = m.load(Space.SHARED, where, UINT64)
+        word = m.mbarrier_word(where)
         live = ((word & _MARKS) == _MARK) & m.mbarrier_in_use(where)
         m.require(~live, _CODE, "an mbarrier is initialised while it is waited for or in use")
         m.clear_tally(where)
         state = State(count, m.bitcast(zero, INT32), zero, count)
-        m.store(Space.SHARED, where, [_encode(m, state)])
+        m.set_mbarrier_word(where, _encode(m, state))
 
     m.each_lane(one, where, count)
 
@@ -206,7 +206,7 @@ init = declare(
 
 def _inval(m: Machine, form: Form, where: Lanes) -> None:
     _read(m, where)
-    m.store(Space.SHARED, where, [m.constant(0, UINT64)])
+    m.set_mbarrier_word(where, m.constant(0, UINT64))
 
 
 inval = declare(

@@ -470,6 +470,14 @@ class EagerMachine:
         number = int(barrier.value)
         return self.constant(any(number in each.barriers for each in self.pending), BOOL)
 
+    def mbarrier_word(self, address: Lanes) -> Lanes:
+        """Read the eight bytes of an mbarrier."""
+        return self.load(Space.SHARED, address, UINT64)[0]
+
+    def set_mbarrier_word(self, address: Lanes, word: Lanes) -> None:
+        """Write the eight bytes of an mbarrier."""
+        self.store(Space.SHARED, address, [word])
+
     def tally(self, barrier: Lanes, expected: Lanes, come: Lanes) -> None:
         """Keep no counts: they are for reports of launches."""
 

@@ -526,6 +526,14 @@ class NativeMachine(Values):
         """Hand an asynchronous operation to the form's agent."""
         queue.issue(self, form, operands, barrier, lane)
 
+    def mbarrier_word(self, address: Lanes) -> Lanes:
+        """Read the eight bytes of an mbarrier."""
+        return self.load(Space.SHARED, address, UINT64)[0]
+
+    def set_mbarrier_word(self, address: Lanes, word: Lanes) -> None:
+        """Write the eight bytes of an mbarrier."""
+        self.store(Space.SHARED, address, [word])
+
     def mbarrier_in_use(self, barrier: Lanes) -> Lanes:
         """Tell whether somebody waits at an mbarrier, or something in flight is seen there."""
         number = self.cast(barrier, UINT32).value
