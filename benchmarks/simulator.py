@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import llvmlite.binding
+import long_product
 import numpy as np
 import peers
 
@@ -169,11 +170,14 @@ def starts() -> list[dict[str, Any]]:
 
 
 def stages(size: int) -> list[dict[str, Any]]:
-    """Measure the stages of compilation of the Blackwell pipeline, each on a new executable."""
+    """Measure the stages of compilation of the Blackwell pipeline, each on a new executable.
+
+    A kernel that is longer when it is lowered is lowered too.
+    """
     example, target, _ = PRODUCTS["tcgen05"]
     kernel = product_kernel(EXAMPLES / f"{example}.py", size)
 
-    def executable() -> tilewright.Executable:
+    def executable(kernel: Any = kernel) -> tilewright.Executable:
         return tilewright.compile(kernel, target=target, backend="sim", cache="off")
 
     def after(prepare: Callable[[tilewright.Executable], object], stage: Callable[..., object]):
@@ -192,6 +196,10 @@ def stages(size: int) -> list[dict[str, Any]]:
             "seconds": median_seconds(lambda: product_kernel(EXAMPLES / f"{example}.py", size)),
         },
         {"name": "lower", "seconds": median_seconds(lambda: executable().ir)},
+        {
+            "name": f"lower, {long_product.NAME}",
+            "seconds": median_seconds(lambda: executable(long_product.product).ir),
+        },
         {"name": "CUDA text", "seconds": after(lambda ex: ex.ir, lambda ex: ex.source)},
     ]
     try:
@@ -207,6 +215,18 @@ def levels() -> list[str]:
     """Give the levels of x86-64 whose code this CPU runs."""
     features = llvmlite.binding.get_host_cpu_features()
     return [level for level, feature in LEVELS.items() if features.get(feature)]
+
+
+def has_code_for(cpu: str) -> bool:
+    """Tell whether LLVM makes code for a CPU; it ends the process where it does not."""
+    text = (
+        "import sys, llvmlite.binding as llvm\n"
+        "llvm.initialize_native_target(); llvm.initialize_native_asmprinter()\n"
+        "machine = llvm.Target.from_default_triple().create_target_machine(cpu=sys.argv[1])\n"
+        "machine.emit_object(llvm.parse_assembly('define void @f() { ret void }'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text, cpu], capture_output=True)
+    return done.returncode == 0
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -236,6 +256,10 @@ def main() -> None:
     parser.add_argument("--numerics", nargs="*", default=["fast", "exact"])
     parser.add_argument("--quick", action="store_true", help="products only")
     given = parser.parse_args()
+    if not any(given.only in name for name in PRODUCTS):
+        parser.error(f"--only {given.only}: the instructions are {', '.join(PRODUCTS)}")
+    if given.cpu and not has_code_for(given.cpu):
+        parser.error(f"--cpu {given.cpu}: LLVM knows no such x86-64 processor")
     rows: list[dict[str, Any]] = []
     for level in ("", *([] if given.quick or given.cpu else levels())):
         with driver.session(driver.Defaults(cpu=level or given.cpu)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import ALL, load, program, scalar, tensor
@@ -11,8 +12,8 @@ from programs import ALL, load, program, scalar, tensor
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Binary, Constant, Expr, Var, binary, int32, located
-from tilewright.ir.rewrite import map_expressions, map_statements, rewrite, substitute
-from tilewright.ir.statements import Assign, Bind, Declare, For, If, Print, Stmt, Store
+from tilewright.ir.rewrite import map_statements, rewrite, substitute
+from tilewright.ir.statements import Assign, Bind, Declare, For, If, Launch, Print, Stmt, Store
 from tilewright.ir.visit import (
     children,
     defined,
@@ -21,6 +22,7 @@ from tilewright.ir.visit import (
     variables,
     walk,
     walk_expressions,
+    walk_kinds,
     walk_statements,
     written,
 )
@@ -40,7 +42,6 @@ def test_nothing_changes_nothing_is_copied() -> None:
     for build in ALL.values():
         before = build()
         assert rewrite(before, ((Expr, lambda node: None),)) is before
-        assert map_expressions(before, lambda node: None) is before
         assert map_statements(before, lambda stmt: None) is before
 
 
@@ -101,6 +102,24 @@ def test_walkers() -> None:
     assert root(load(r, 0)) == load(r, 0)
     assert list(children(x + y)) == [x, y]
     assert [type(each).__name__ for each in walk(x + y)] == ["Binary", "Var", "Var"]
+
+
+@pytest.mark.parametrize("kinds", [(Var,), (Constant, Store), (Stmt,), (Expr,), (Launch,)])
+def test_walking_over_some_classes_finds_what_walking_over_all_does(kinds: tuple[type]) -> None:
+    for build in ALL.values():
+        made = build()
+        assert list(walk_kinds(made, *kinds)) == [e for e in walk(made) if isinstance(e, kinds)]
+
+
+def test_what_is_known_of_a_node_is_not_taken_for_its_changed_copies() -> None:
+    loop = For(i, int32(0), x, int32(1), (Assign(y, i + 1), Assign(y, x)))
+    assert [each.name for each in walk_kinds(loop, Var)] == ["i", "x", "y", "i", "y", "x"]
+    after = substitute(loop, {"x": y * 2})
+    assert [each.name for each in walk_kinds(after, Var)] == ["i", "y", "y", "i", "y", "y"]
+    assert list(walk_kinds(replace(after, body=()), Assign)) == []
+    assert substitute(after, {"y": scalar("z")}) == substitute(
+        loop, {"x": scalar("z") * 2, "y": scalar("z")}
+    )
 
 
 @given(st.lists(st.sampled_from(["x", "y", "i"]), min_size=1, max_size=6))

@@ -16,7 +16,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -28,7 +28,10 @@ from tilewright.ir.types import PointerType, ScalarType, TensorType, Type
 
 
 class Expr:
-    """A value in the IR. Nodes are frozen; operators build new ones."""
+    """A value in the IR. Nodes are frozen; operators build new ones.
+
+    The type of a node mostly follows from the rest, so that hashes do without it.
+    """
 
     # Every node has these fields; the type of a node may be narrower.
     type: Any
@@ -37,7 +40,6 @@ class Expr:
     @property
     def dtype(self) -> DType:
         """Give the element type of a scalar, a pointer or a tensor."""
-        assert isinstance(self.type, ScalarType | PointerType | TensorType)
         return self.type.dtype
 
     def __add__(self, other: Operand) -> Expr:
@@ -147,7 +149,7 @@ class Constant(Expr):
         return self.type == other.type and _same(self.value, other.value)
 
     def __hash__(self) -> int:
-        return hash((self.type, self.value if self.value == self.value else "nan"))
+        return hash(self.value if self.value == self.value else "nan")
 
     def __str__(self) -> str:
         return str(self.value)
@@ -158,7 +160,7 @@ class Var(Expr):
     """A named value: a parameter, a binding, a mutable cell or a buffer. Names are unique."""
 
     name: str
-    type: Type
+    type: Type = field(hash=False)
     location: Location | None = _where()
 
     def __str__(self) -> str:
@@ -171,7 +173,7 @@ class Unary(Expr):
 
     op: str
     operand: Expr
-    type: Type
+    type: Type = field(hash=False)
     location: Location | None = _where()
 
 
@@ -187,7 +189,7 @@ class Binary(Expr):
     op: str
     left: Expr
     right: Expr
-    type: Type
+    type: Type = field(hash=False)
     location: Location | None = _where()
 
 
@@ -198,7 +200,7 @@ class Select(Expr):
     condition: Expr
     true: Expr
     false: Expr
-    type: Type
+    type: Type = field(hash=False)
     location: Location | None = _where()
 
 
@@ -208,7 +210,7 @@ class Cast(Expr):
     (PTX `cvt`), to nearest even into floats; what `base.narrow` says for those of few bits."""
 
     operand: Expr
-    type: Type
+    type: Type = field(hash=False)
     location: Location | None = _where()
 
 
@@ -217,7 +219,7 @@ class Bitcast(Expr):
     """The same bits as another type of the same width."""
 
     operand: Expr
-    type: Type
+    type: Type = field(hash=False)
     location: Location | None = _where()
 
 
@@ -240,7 +242,7 @@ class Intrinsic(Expr):
 
     name: str
     operands: tuple[Expr, ...]
-    type: Type
+    type: Type = field(hash=False)
     location: Location | None = _where()
 
 
@@ -259,7 +261,7 @@ class Load(Expr):
 
     tensor: Expr
     indices: tuple[Expr, ...]
-    type: Type
+    type: Type = field(hash=False)
     location: Location | None = _where()
 
 
@@ -344,6 +346,10 @@ class Subview(Expr):
     location: Location | None = _where()
 
 
+# What `source` leads through to the buffer.
+VIEWS = (Reshape, Permute, Reinterpret, Relayout, Subview)
+
+
 # ---- what lowering leaves in their place
 
 
@@ -361,7 +367,7 @@ class Offset(Expr):
 
     pointer: Expr
     bytes: Expr
-    type: PointerType
+    type: PointerType = field(hash=False)
     location: Location | None = _where()
 
 
@@ -409,15 +415,19 @@ SIGNS = {
 LOGICAL = ("logical_and", "logical_or")
 _INTEGER_ONLY = ("and", "or", "xor", "shl", "shr")
 _DIVISIONS = ("floordiv", "mod", "truncdiv", "truncmod")
+_INT32 = ScalarType(INT32)
 
 
 def constant(value: float | bool, dtype: DType, location: Location | None = None) -> Constant:
     """Build a literal of a type; integers wrap into its range, floats round when used."""
-    if dtype.is_bool:
-        return Constant(bool(value), ScalarType(dtype), location=location)
-    if dtype.is_integer:
-        return Constant(wrap(int(value), dtype), ScalarType(dtype), location=location)
-    return Constant(float(value), ScalarType(dtype), location=location)
+    match dtype.kind:
+        case "bool":
+            number = bool(value)
+        case "float":
+            number = float(value)
+        case _:
+            number = wrap(int(value), dtype)
+    return Constant(number, ScalarType(dtype), location=location)
 
 
 def wrap(value: int, dtype: DType) -> int:
@@ -428,9 +438,10 @@ def wrap(value: int, dtype: DType) -> int:
     return value
 
 
+@lru_cache(maxsize=4096)
 def int32(value: int) -> Constant:
-    """Build an int32 literal, the type of indices."""
-    return constant(value, INT32)
+    """Build an int32 literal, the type of indices; one node may stand in many places."""
+    return Constant(wrap(value, INT32), _INT32)
 
 
 def default_dtype(value: float | bool) -> DType:
@@ -445,8 +456,9 @@ def as_expr(value: Operand, dtype: DType | None = None) -> Expr:
     if isinstance(value, Expr):
         return value
     kind = dtype or default_dtype(value)
-    number = constant(value, kind.scalar)
-    return number if kind.lanes == 1 else broadcast(number, kind.lanes)
+    if kind.lanes == 1:
+        return constant(value, kind)
+    return broadcast(constant(value, kind.scalar), kind.lanes)
 
 
 def as_constant(value: Expr) -> int | float | bool | None:
@@ -461,7 +473,7 @@ def promote(left: DType, right: DType) -> DType:
     integers of one width unsigned wins (as in C); booleans count as the other operand. All are
     scalar types.
     """
-    if left == right or right.is_bool:
+    if left is right or left == right or right.is_bool:
         return left
     if left.is_bool:
         return right
@@ -549,10 +561,13 @@ def binary(op: str, left: Operand, right: Operand, location: Location | None = N
     Folds integer constants and drops integer identities. Raises `FrontendError`
     (`type-mismatch`) for operands that the operation does not take.
     """
+    lanes = 1
     for side in (left, right):
-        if isinstance(side, Expr) and not isinstance(side.type, ScalarType):
-            raise _mismatch(op, as_expr(left), as_expr(right), location)
-    if lanes_of(left, right) > 1:
+        if isinstance(side, Expr):
+            if not isinstance(side.type, ScalarType):
+                raise _mismatch(op, as_expr(left), as_expr(right), location)
+            lanes = max(lanes, side.type.dtype.lanes)
+    if lanes > 1:
         return lanewise(partial(binary, op), location, left, right)
     left, right = _lift(left, right)
     dtype = promote(left.dtype, right.dtype)
@@ -568,16 +583,16 @@ def binary(op: str, left: Operand, right: Operand, location: Location | None = N
     if op in ("shl", "shr"):
         dtype = left.dtype
     left, right = cast(left, dtype), cast(right, dtype)
-    result = BOOL if op in COMPARISONS else dtype
+    kind = ScalarType(BOOL) if op in COMPARISONS else left.type
     a, b = as_constant(left), as_constant(right)
-    if dtype.is_integer:
+    if dtype.is_integer and (a is not None or b is not None):
         if isinstance(a, int) and isinstance(b, int):
             folded = _fold_integers(op, a, b, dtype)
             if folded is not None:
-                return constant(folded, result, location)
+                return constant(folded, kind.dtype, location)
         if (simple := _identity(op, left, right)) is not None:
             return simple
-    return Binary(op, left, right, ScalarType(result), location=location)
+    return Binary(op, left, right, kind, location=location)
 
 
 _ELEMENT = "name an element, as in t[i]"
@@ -678,7 +693,7 @@ def cast(value: Operand, dtype: DType, location: Location | None = None) -> Expr
     floats and integers of more than 64 bits, and between vectors of different lengths.
     """
     value = as_expr(value)
-    if value.dtype == dtype:
+    if value.dtype is dtype or value.dtype == dtype:
         return value
     if value.dtype.lanes > 1 or dtype.lanes > 1:
         convert = partial(cast, dtype=dtype.scalar)

@@ -14,16 +14,26 @@ A replacement without a location takes that of the node it replaces. Types are n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+from operator import is_
 from typing import Any, TypeVar, cast
 
 from tilewright.base.locations import Location
 from tilewright.ir.expressions import Expr, Var
 from tilewright.ir.statements import Block, Stmt
-from tilewright.ir.visit import Node, child_fields
+from tilewright.ir.visit import (
+    Node,
+    bits_of,
+    block_fields,
+    by_class,
+    child_fields,
+    children,
+    forget,
+    kinds,
+)
 
 AnyNode = TypeVar("AnyNode", bound="Node | Block")
+OneNode = TypeVar("OneNode", bound=Node)
 Replacement = Node | Block
 Function = Callable[[Any], Replacement | None]
 Rule = tuple[type, Function]
@@ -36,7 +46,7 @@ _REPEATS = 1000
 def _mapped_tuple(nodes: tuple[Any, ...], fn: Callable[[Any], Replacement]) -> tuple[Any, ...]:
     """Map a tuple of nodes, splicing in blocks; the tuple itself if nothing changed."""
     mapped = [fn(each) for each in nodes]
-    if all(new is old for new, old in zip(mapped, nodes, strict=True)):
+    if all(map(is_, mapped, nodes)):
         return nodes
     flat: list[Any] = []
     for new in mapped:
@@ -56,7 +66,7 @@ def _mapped_value(value: Any, fn: Callable[[Any], Replacement]) -> Any:
     if isinstance(value, tuple):
         old = cast("tuple[Any, ...]", value)
         new = tuple(_mapped_value(each, fn) for each in old)
-        return old if all(a is b for a, b in zip(new, old, strict=True)) else new
+        return old if all(map(is_, new, old)) else new
     return fn(value) if isinstance(value, Expr) else value
 
 
@@ -72,10 +82,8 @@ def _mapped_field(value: Any, holds: str, fn: Callable[[Any], Replacement]) -> A
             return _only_variable(value, fn)
         case "vars":
             return _mapped_tuple(value, partial(_only_variable, fn=fn))
-        case "pairs":
-            return _mapped_pairs(value, fn)
         case _:
-            return _mapped_tuple(value, fn)
+            return _mapped_pairs(value, fn)
 
 
 def map_children(node: AnyNode, fn: Callable[[Any], Replacement]) -> AnyNode:
@@ -90,11 +98,22 @@ def map_children(node: AnyNode, fn: Callable[[Any], Replacement]) -> AnyNode:
         old = getattr(node, name)
         if holds == "node":
             new = None if old is None else fn(old)
+        elif holds == "nodes":
+            new = _mapped_tuple(old, fn)
         else:
             new = _mapped_field(old, holds, fn)
         if new is not old:
             changes[name] = new
-    return cast(AnyNode, replace(cast(Any, node), **changes)) if changes else node
+    return cast(AnyNode, changed(cast(Node, node), changes)) if changes else node
+
+
+def changed(node: OneNode, fields: Mapping[str, Any]) -> OneNode:
+    """Copy a node with other values in some fields: `dataclasses.replace`, in less time."""
+    new = object.__new__(type(node))
+    new.__dict__.update(node.__dict__)
+    forget(new)
+    new.__dict__.update(fields)
+    return new
 
 
 def keep_location(new: Replacement, location: Location | None) -> Replacement:
@@ -103,29 +122,32 @@ def keep_location(new: Replacement, location: Location | None) -> Replacement:
         return new
     if isinstance(new, tuple):
         return tuple(cast(Stmt, keep_location(each, location)) for each in new)
-    return new if new.location is not None else replace(cast(Any, new), location=location)
+    return new if new.location is not None else changed(new, {"location": location})
 
 
 # ---------------------------------------------------------------------------- whole trees
 
 
-class _Rewriter:
-    """Applies rules to a tree. Expressions that occur in several places are mapped once."""
+class Rewriter:
+    """Applies rules to trees. Expressions that occur in several places are mapped once.
 
-    def __init__(self, rules: Sequence[Rule], top_down: bool) -> None:
-        self.rules = rules
+    What has no node that a rule is for is not entered.
+    """
+
+    def __init__(self, rules: Sequence[Rule], top_down: bool = False) -> None:
+        self.functions = by_class(rules)
+        self.wanted = bits_of(*(kind for kind, _ in rules))
         self.top_down = top_down
-        self.by_class: dict[type, tuple[Function, ...]] = {}
         self.expressions: dict[int, tuple[Expr, Replacement]] = {}
 
-    def functions(self, kind: type) -> tuple[Function, ...]:
-        if kind not in self.by_class:
-            matching = (function for cls, function in self.rules if issubclass(kind, cls))
-            self.by_class[kind] = tuple(matching)
-        return self.by_class[kind]
+    def __call__(self, node: AnyNode) -> AnyNode:
+        """Apply the rules everywhere in a node or block; see `rewrite`."""
+        if isinstance(node, tuple):
+            return map_children(node, self.visit)
+        return cast(AnyNode, self.visit(node))
 
     def once(self, node: Node) -> Replacement | None:
-        """Apply the first rule that changes the node."""
+        """Apply the first rule that changes a node."""
         for function in self.functions(type(node)):
             new = function(node)
             if new is not None and new is not node:
@@ -133,6 +155,9 @@ class _Rewriter:
         return None
 
     def visit(self, node: Node) -> Replacement:
+        """Apply the rules at and below a node."""
+        if not kinds(node) & self.wanted:
+            return node
         if not isinstance(node, Expr):
             return self.visit_new(node)
         known = self.expressions.get(id(node))
@@ -142,10 +167,16 @@ class _Rewriter:
         return known[1]
 
     def visit_new(self, node: Node) -> Replacement:
+        """Apply the rules at and below a node that was not met before."""
         if self.top_down:
             new = self.once(node)
-            return map_children(node, self.visit) if new is None else new
-        return self.settle(map_children(node, self.visit))
+            return self.inside(node) if new is None else new
+        return self.settle(self.inside(node))
+
+    def inside(self, node: OneNode) -> OneNode:
+        """Apply the rules below a node, and not to itself."""
+        below = any(kinds(each) & self.wanted for each in children(node))
+        return map_children(node, self.visit) if below else node
 
     def settle(self, node: Node) -> Replacement:
         """Apply rules to a node whose children are done, until none changes it."""
@@ -165,26 +196,7 @@ def rewrite(node: AnyNode, rules: Sequence[Rule], *, top_down: bool = False) -> 
     Bottom-up, a node meets the rules after its children, again and again until none changes
     it. With `top_down` it meets them before its children, and what a rule gives is not entered.
     """
-    rewriter = _Rewriter(rules, top_down)
-    if isinstance(node, tuple):
-        return map_children(node, rewriter.visit)
-    return cast(AnyNode, rewriter.visit(node))
-
-
-def map_expressions(node: AnyNode, fn: Callable[[Expr], Expr | None]) -> AnyNode:
-    """Apply a function once to every expression, children before parents.
-
-    `None` means no change. Variables that statements name are only replaced by variables.
-    """
-
-    def visit(each: Node) -> Replacement:
-        new = map_children(each, visit)
-        if not isinstance(new, Expr):
-            return new
-        changed = fn(new)
-        return new if changed is None else keep_location(changed, each.location)
-
-    return cast(AnyNode, map_children(node, visit) if isinstance(node, tuple) else visit(node))
+    return Rewriter(rules, top_down)(node)
 
 
 def map_statements(node: AnyNode, fn: Callable[[Stmt], Stmt | Block | None]) -> AnyNode:
@@ -203,6 +215,23 @@ def map_statements(node: AnyNode, fn: Callable[[Stmt], Stmt | Block | None]) -> 
         return new if changed is None else keep_location(changed, each.location)
 
     return cast(AnyNode, map_children(node, visit) if isinstance(node, tuple) else visit(node))
+
+
+def map_blocks(stmt: Stmt, fn: Callable[[Block], Block]) -> Stmt:
+    """Apply a function to each block of a statement."""
+    changes: dict[str, Any] = {}
+    for name in block_fields(type(stmt)):
+        old: Block = getattr(stmt, name)
+        new = fn(old)
+        if new is not old:
+            changes[name] = new
+    return changed(stmt, changes) if changes else stmt
+
+
+def block_of(statements: Sequence[Stmt], old: Block) -> Block:
+    """Make a block of statements: the old one, if they are its own."""
+    same = len(statements) == len(old) and all(map(is_, statements, old))
+    return old if same else tuple(statements)
 
 
 def substitute(node: AnyNode, values: Mapping[str, Expr]) -> AnyNode:

@@ -43,14 +43,14 @@ from tilewright.ir.verify_expressions import (
     broken_rule,
 )
 from tilewright.ir.verify_statements import LOWERED_STATEMENT_RULES, STATEMENT_RULES
-from tilewright.ir.visit import children, defined_by, walk, written
+from tilewright.ir.visit import by_class, children, defined_by, walk, written
 
 Stage = Literal["high", "lowered"]
 RULES = {
-    "high": (EXPRESSION_RULES, STATEMENT_RULES),
+    "high": (by_class(EXPRESSION_RULES), by_class(STATEMENT_RULES)),
     "lowered": (
-        (*EXPRESSION_RULES, *LOWERED_EXPRESSION_RULES),
-        (*STATEMENT_RULES, *LOWERED_STATEMENT_RULES),
+        by_class((*EXPRESSION_RULES, *LOWERED_EXPRESSION_RULES)),
+        by_class((*STATEMENT_RULES, *LOWERED_STATEMENT_RULES)),
     ),
 }
 
@@ -133,7 +133,7 @@ class _Verifier:
         for extent in extents:
             if extent.type != ScalarType(INT32):
                 raise self._bad("the shape of a launch is int32", extent, launch.location)
-            self.expression(extent, launch.location)
+            self.expressions((extent,), launch.location)
 
     def block(self, block: Block) -> None:
         before = dict(self.names.visible)
@@ -142,9 +142,9 @@ class _Verifier:
         self.names.visible = before
 
     def statement(self, stmt: Stmt) -> None:
-        for child in children(stmt):
-            if isinstance(child, Expr) and child is not defined_by(stmt):
-                self.expression(child, stmt.location)
+        own = defined_by(stmt)
+        parts = (each for each in children(stmt) if isinstance(each, Expr) and each is not own)
+        self.expressions(tuple(parts), stmt.location)
         message = broken_rule(RULES[self.stage][1], stmt) or self._misplaced(stmt)
         if message is not None:
             raise _invalid(message, stmt.location, _head(stmt))
@@ -162,10 +162,11 @@ class _Verifier:
         if isinstance(stmt, For):
             del self.names.visible[stmt.var.name]
 
-    def expression(self, expr: Expr, location: Location | None) -> None:
-        for node in walk(expr):
+    def expressions(self, parts: tuple[Expr, ...], location: Location | None) -> None:
+        rules, _ = RULES[self.stage]
+        for node in walk(parts):
             assert isinstance(node, Expr)
-            message = broken_rule(RULES[self.stage][0], node)
+            message = broken_rule(rules, node)
             if message is None and isinstance(node, Var):
                 message = self._unknown(node)
             if message is not None:
@@ -178,7 +179,7 @@ class _Verifier:
         known = self.names.visible.get(var.name)
         if known is None:
             return f"the variable {var.name!r} is not defined where it is used"
-        if known.type != var.type:
+        if known is not var and known.type != var.type:
             return f"the variable {var.name!r} is a {known.type}, and is used as a {var.type}"
         return None
 

@@ -16,6 +16,7 @@ from tilewright.ir.expressions import (
     ARITHMETIC,
     COMPARISONS,
     LOGICAL,
+    VIEWS,
     AddressOf,
     Binary,
     Bitcast,
@@ -51,8 +52,8 @@ from tilewright.ir.types import (
     bits_of,
 )
 
-Rule = tuple[type | tuple[type, ...], Callable[[Any], str | None]]
-VIEWS = (Reshape, Permute, Reinterpret, Relayout, Subview)
+Check = Callable[[Any], str | None]
+Rule = tuple[type | tuple[type, ...], Check]
 # The ids that `lower_ids` expands.
 NAMED_IDS = ("warp_id", "warpgroup_id", "warp_in_warpgroup", "thread_in_warpgroup", "linear_tid")
 _MAP_ADDRESS = f"the address of a tensor map is a {TENSOR_MAP_POINTER}"
@@ -60,13 +61,12 @@ _BITWISE = ("and", "or", "xor")
 _SHIFTS = ("shl", "shr")
 
 
-def broken_rule(rules: Sequence[Rule], node: Any) -> str | None:
-    """Give what the first broken rule says of a node, `None` if all hold."""
-    for kinds, rule in rules:
-        if isinstance(node, kinds):
-            message = rule(node)
-            if message is not None:
-                return message
+def broken_rule(rules: Callable[[type], Sequence[Check]], node: object) -> str | None:
+    """Give what the first broken rule for its class says of a node, `None` if all hold."""
+    for rule in rules(type(node)):
+        message = rule(node)
+        if message is not None:
+            return message
     return None
 
 
@@ -110,9 +110,10 @@ def indexing(tensor: Expr, indices: tuple[Expr, ...]) -> str | None:
 
 def _constant(node: Constant) -> str | None:
     dtype, value = node.type.dtype, node.value
-    if dtype.is_bool != isinstance(value, bool) or dtype.is_float != isinstance(value, float):
+    is_bool, is_float = dtype.kind == "bool", dtype.kind == "float"
+    if is_bool != isinstance(value, bool) or is_float != isinstance(value, float):
         return f"the literal {value!r} is no {dtype}"
-    if dtype.is_integer and wrap(int(value), dtype) != value:
+    if not is_bool and not is_float and wrap(int(value), dtype) != value:
         return f"the literal {value} is out of the range of {dtype}"
     return None
 

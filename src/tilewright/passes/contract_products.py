@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cached_property
 
 from tilewright.ir.expressions import (
     Binary,
@@ -24,23 +25,21 @@ from tilewright.ir.expressions import (
     Var,
     unary,
 )
-from tilewright.ir.rewrite import map_expressions, rewrite, substitute
+from tilewright.ir.rewrite import block_of, map_blocks, rewrite, substitute
 from tilewright.ir.statements import (
     Assign,
     Bind,
     Block,
     Declare,
     For,
-    If,
     Instruct,
     Kernel,
     Program,
     Stmt,
     Store,
-    While,
     Write,
 )
-from tilewright.ir.visit import walk_expressions, walk_statements, written
+from tilewright.ir.visit import walk_kinds, walk_statements, written
 
 # What the dialect's `T.no_contract(x)` is in the IR; it vanishes here.
 NO_CONTRACT = "no_contract"
@@ -57,13 +56,13 @@ def allow_no_contraction(program: Program) -> Program:
 
 
 def _contract_kernel(kernel: Kernel) -> Kernel:
-    body = _Names(kernel).inline(kernel.body)
-    return replace(kernel, body=rewrite(map_expressions(body, _contract), no_contract_rules))
+    body = rewrite(_Names(kernel).inline(kernel.body), contract_rules)
+    return replace(kernel, body=rewrite(body, no_contract_rules))
 
 
-def _contract(expr: Expr) -> Expr | None:
+def _contract(expr: Binary) -> Expr | None:
     """Contract one sum, whose operands are done."""
-    if not isinstance(expr, Binary) or expr.op not in ("add", "sub"):
+    if expr.op not in ("add", "sub"):
         return None
     if not expr.dtype.is_float or expr.dtype.lanes != 1:
         return None
@@ -87,6 +86,7 @@ def _unmarked(call: Intrinsic) -> Expr | None:
     return call.operands[0] if call.name == NO_CONTRACT else None
 
 
+contract_rules = ((Binary, _contract),)
 # no_contract(x)  ->  x
 no_contract_rules = ((Intrinsic, _unmarked),)
 
@@ -95,19 +95,26 @@ class _Names:
     """Puts products that have a name where that is used, if the rule allows it."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.uses = Counter(
-            each.name for each in walk_expressions(kernel.body) if isinstance(each, Var)
-        )
-        self.mutable = {
+        self.kernel = kernel
+
+    @cached_property
+    def uses(self) -> Counter[str]:
+        """Count how often each name occurs."""
+        return Counter(each.name for each in walk_kinds(self.kernel.body, Var))
+
+    @cached_property
+    def mutable(self) -> set[str]:
+        """Name what is written more than once."""
+        return {
             var.name
-            for stmt in walk_statements(kernel.body)
+            for stmt in walk_statements(self.kernel.body)
             if not isinstance(stmt, Bind | For)
             for var in written(stmt)
         }
 
     def inline(self, block: Block) -> Block:
         """Inline in a block and in those below it."""
-        statements: list[Stmt | None] = [_with_blocks(stmt, self.inline) for stmt in block]
+        statements: list[Stmt | None] = [map_blocks(stmt, self.inline) for stmt in block]
         for index, stmt in enumerate(statements):
             if not isinstance(stmt, Bind) or not self._is_candidate(stmt):
                 continue
@@ -117,12 +124,12 @@ class _Names:
                 assert user is not None
                 statements[target] = substitute(user, {stmt.var.name: stmt.value})
                 statements[index] = None
-        return tuple(stmt for stmt in statements if stmt is not None)
+        return block_of([stmt for stmt in statements if stmt is not None], block)
 
     def _is_candidate(self, bind: Bind) -> bool:
+        product = _product(bind.value)
         # The definition itself names the variable once.
-        single = self.uses[bind.var.name] == 2
-        return single and _product(bind.value) is not None and bind.var.dtype.is_float
+        return product is not None and product.dtype.is_float and self.uses[bind.var.name] == 2
 
     def _use(self, statements: list[Stmt | None], index: int, bind: Bind) -> int | None:
         """Find the statement that adds a product to something, if it can be moved there."""
@@ -140,20 +147,9 @@ class _Names:
     def _is_immutable(self, value: Expr) -> bool:
         """Tell a value that nothing between its name and its use can change."""
         return not any(
-            isinstance(each, Load | Read) or (isinstance(each, Var) and each.name in self.mutable)
-            for each in walk_expressions(value)
+            not isinstance(each, Var) or each.name in self.mutable
+            for each in walk_kinds(value, Load, Read, Var)
         )
-
-
-def _with_blocks(stmt: Stmt, inline: object) -> Stmt:
-    assert callable(inline)
-    match stmt:
-        case If():
-            return replace(stmt, then=inline(stmt.then), orelse=inline(stmt.orelse))
-        case For() | While():
-            return replace(stmt, body=inline(stmt.body))
-        case _:
-            return stmt
 
 
 def _is_plain(stmt: Stmt) -> bool:
@@ -167,9 +163,6 @@ def _straight(stmt: Stmt) -> bool:
 def _adds(stmt: Stmt, name: Var) -> bool:
     """Tell whether a statement uses a name as an operand of a sum of its type."""
     return any(
-        isinstance(each, Binary)
-        and each.op in ("add", "sub")
-        and each.dtype == name.dtype
-        and name in (each.left, each.right)
-        for each in walk_expressions(stmt)
+        each.op in ("add", "sub") and each.dtype == name.dtype and name in (each.left, each.right)
+        for each in walk_kinds(stmt, Binary)
     )

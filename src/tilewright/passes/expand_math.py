@@ -11,6 +11,7 @@ that rounds its quotient is such a function too.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 from tilewright.base.dtypes import BOOL, FLOAT32, FLOAT64
 from tilewright.base.errors import FrontendError
@@ -25,7 +26,7 @@ from tilewright.ir.expressions import (
     constant,
     unary,
 )
-from tilewright.ir.rewrite import map_children
+from tilewright.ir.rewrite import block_of, map_children
 from tilewright.ir.statements import (
     Assign,
     Block,
@@ -38,7 +39,7 @@ from tilewright.ir.statements import (
     While,
 )
 from tilewright.ir.types import ScalarType
-from tilewright.ir.visit import Node, variables, walk_expressions
+from tilewright.ir.visit import Node, variables, walk_kinds
 from tilewright.passes.functions.notation import Steps, choose, is_nan, no_number
 from tilewright.passes.math_functions import FUNCTIONS, OPERATIONS, PRIMITIVES
 
@@ -53,26 +54,30 @@ def expand_math(program: Program) -> Program:
 
 
 def _expand_kernel(kernel: Kernel) -> Kernel:
-    names = {each.name for each in variables(kernel)}
-    return replace(kernel, body=_Expansion(names).block(kernel.body))
+    return replace(kernel, body=_Expansion(kernel).block(kernel.body))
 
 
 class _Expansion:
     """Expands in the statements of one kernel; `before` collects what goes before the next."""
 
-    def __init__(self, names: set[str]) -> None:
-        self.names = names
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
         self.before: list[Stmt] = []
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Collect the names that the kernel has."""
+        return {each.name for each in variables(self.kernel)}
 
     def block(self, block: Block) -> Block:
         """Expand in a block."""
         outer, found = self.before, list[Stmt]()
         for stmt in block:
             self.before = []
-            expanded = self.statement(stmt)
+            expanded = self.statement(stmt) if _has_calls(stmt) else stmt
             found += [*self.before, expanded]
         self.before = outer
-        return tuple(found)
+        return block_of(found, block)
 
     def statement(self, stmt: Stmt) -> Stmt:
         """Expand in a statement and in its blocks."""
@@ -168,11 +173,8 @@ def _is_primitive(call: Intrinsic | Binary) -> bool:
     return call.name in PRIMITIVES
 
 
-def _has_calls(expr: Expr) -> bool:
-    return any(
-        isinstance(each, Intrinsic | Binary) and not _is_primitive(each)
-        for each in walk_expressions(expr)
-    )
+def _has_calls(node: Node) -> bool:
+    return any(not _is_primitive(each) for each in walk_kinds(node, Intrinsic, Binary))
 
 
 def _unknown(call: Intrinsic | Binary) -> FrontendError:

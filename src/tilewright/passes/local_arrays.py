@@ -1,15 +1,19 @@
 """Elements of views of local tensors, as elements of the arrays that lowering leaves.
 
-May import `base`, `ir` and `passes.places`. An array keeps the element type that its tensor was
-declared with; a view of wider elements reads and writes several of its elements, one of
-narrower elements a part of one.
+May import `base`, `ir`, NumPy and `passes.places`. An array keeps the element type that its
+tensor was declared with; a view of wider elements reads and writes several of its elements, one
+of narrower elements a part of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from tilewright.base.dtypes import INT32, DType, dtype
 from tilewright.base.errors import FrontendError
@@ -21,14 +25,17 @@ from tilewright.ir.expressions import (
     Load,
     Var,
     as_constant,
+    as_expr,
     cast,
     constant,
     int32,
 )
-from tilewright.ir.shapes import tensor_type
+from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.statements import Block, Store
 from tilewright.ir.types import ScalarType, TensorType
-from tilewright.passes.places import locate, root_of, storage_bytes
+from tilewright.passes.places import Place, locate, locate_all, storage_bytes
+
+Values = npt.NDArray[np.int64]
 
 _WIDEST = 8
 _INDEX = ScalarType(INT32)
@@ -107,39 +114,86 @@ class Element:
         return Store(self.array, (index,), value)
 
 
-def element_of(view: Expr, indices: Sequence[Expr], location: Location | None) -> Element:
-    """Find the element of a local tensor's array that an index of a view names.
+class LocalView:
+    """A view of a local tensor, which `array` holds; its elements are asked for one by one.
 
-    Raises `FrontendError`: bad-index for a view whose elements other threads own, bad-view for
-    elements that the array's cannot be read as.
+    Those at constant indices are found all at once, if the view itself is constant.
     """
-    # What is known is computed with numbers: it is faster than with expressions.
-    known = [as_constant(each) if each.type == _INDEX else None for each in indices]
-    coordinates = [e if k is None else k for e, k in zip(indices, known, strict=True)]
-    place = locate(view, coordinates)
-    array, kind = array_of(root_of(view)), tensor_type(view)
-    if place.axes:
-        raise FrontendError(
-            f"elements of this view of {array.name} lie in the registers of other threads",
+
+    def __init__(self, view: Expr, array: Var) -> None:
+        self.view = view
+        self.dtype = tensor_type(view).dtype
+        self.array = array
+        self.table: tuple[Values, Values] | None = None
+
+    @cached_property
+    def all(self) -> Place | None:
+        """Locate all elements."""
+        return locate_all(self.view)
+
+    def element(self, indices: Sequence[Expr], location: Location | None) -> Element:
+        """Find the element of the tensor's array that an index of the view names.
+
+        Raises `FrontendError`: bad-index for a view whose elements other threads own, bad-view
+        for elements that the array's cannot be read as.
+        """
+        # What is known is computed with numbers: it is faster than with expressions.
+        known = [as_constant(each) if each.type == _INDEX else None for each in indices]
+        found = None if None in known else self._look_up(known, location)
+        if found is None:
+            at = [e if k is None else k for e, k in zip(indices, known, strict=True)]
+            found = self._split(locate(self.view, at), location)
+        whole, part = found
+        return Element(self.array, self.dtype, as_expr(whole), as_expr(part))
+
+    def _look_up(self, at: list[Any], location: Location | None) -> tuple[int, int] | None:
+        """Find an element among all, if they are known and it is one of them."""
+        if self.all is None:
+            return None
+        if self.table is None:
+            shape = static_shape(tensor_type(self.view).shape) or ()
+            whole, part = self._split(self.all, location)
+            self.table = (np.broadcast_to(whole, shape), np.broadcast_to(part, shape))
+        whole, part = self.table
+        if not all(0 <= index < extent for index, extent in zip(at, whole.shape, strict=True)):
+            return None
+        return whole.item(*at), part.item(*at)
+
+    def _split(self, place: Place, location: Location | None) -> tuple[Any, Any]:
+        """Give the element of the array, or all that places lie in, and the part of it."""
+        if place.axes:
+            raise self._refuse_owner(place, location)
+        own, wanted = self.array.dtype.bytes, self.dtype.bytes
+        unit = min(own, wanted)
+        if max(own, wanted) > _WIDEST and own != wanted:
+            raise self._refuse_width(location)
+        if own % unit or wanted % unit or any(scale % unit for _, scale in place.terms):
+            raise self._refuse_width(location)
+        whole = _sum([(value, scale // own) for value, scale in place.terms if scale % own == 0])
+        rest = _sum([(value, scale // unit) for value, scale in place.terms if scale % own])
+        ratio = own // unit
+        return whole + rest // ratio, rest % ratio
+
+    def _refuse_owner(self, place: Place, location: Location | None) -> FrontendError:
+        return FrontendError(
+            f"elements of this view of {self.array.name} lie in the registers of other threads",
             code="bad-index",
             location=location,
             expected="a view of the thread's own registers",
             found=f"a layout over {', '.join(place.axes)}",
             hint='index a view with layout="default", or use the view as a tile operand',
         )
-    own, unit = array.dtype.bytes, min(array.dtype.bytes, kind.dtype.bytes)
-    if max(own, kind.dtype.bytes) > _WIDEST and own != kind.dtype.bytes:
-        raise _refuse_width(array, kind.dtype, location)
-    if own % unit or kind.dtype.bytes % unit or any(scale % unit for _, scale in place.terms):
-        raise _refuse_width(array, kind.dtype, location)
-    whole = _sum([(value, scale // own) for value, scale in place.terms if scale % own == 0])
-    rest = _sum([(value, scale // unit) for value, scale in place.terms if scale % own])
-    if as_constant(rest) == 0:
-        return Element(array, kind.dtype, whole, int32(0))
-    ratio = own // unit
-    if kind.dtype.bytes != unit:
-        raise _refuse_width(array, kind.dtype, location)
-    return Element(array, kind.dtype, whole + rest // ratio, rest % ratio)
+
+    def _refuse_width(self, location: Location | None) -> FrontendError:
+        name, wanted = self.array.name, self.dtype
+        return FrontendError(
+            f"elements of the local tensor {name} cannot be taken as {wanted}",
+            code="bad-view",
+            location=location,
+            expected=f"elements of at most {8 * _WIDEST} bits, that do not lie across its own",
+            found=f"a tensor of {self.array.dtype}",
+            hint=f"declare {name} with elements of {wanted}",
+        )
 
 
 def bitcast(value: Expr, to: DType) -> Expr:
@@ -151,25 +205,12 @@ def bitcast(value: Expr, to: DType) -> Expr:
     return Bitcast(value, ScalarType(to))
 
 
-def _sum(terms: Sequence[tuple[Any, int]]) -> Expr:
-    known = sum(value * factor for value, factor in terms if isinstance(value, int))
-    total: Expr = int32(0)
-    for value, factor in terms:
-        if not isinstance(value, int):
-            total = total + value * factor
-    return total + known
+def _sum(terms: Sequence[tuple[Any, int]]) -> Any:
+    """Add multiples up: numbers and arrays to one of them, expressions to an expression."""
+    known = sum(value * factor for value, factor in terms if not isinstance(value, Expr))
+    unknown = [value * factor for value, factor in terms if isinstance(value, Expr)]
+    return sum(unknown, int32(0)) + known if unknown else known
 
 
 def _bits(kind: DType) -> DType:
     return dtype(f"uint{8 * kind.bytes}")
-
-
-def _refuse_width(array: Var, wanted: DType, location: Location | None) -> FrontendError:
-    return FrontendError(
-        f"elements of the local tensor {array.name} cannot be taken as {wanted}",
-        code="bad-view",
-        location=location,
-        expected=f"elements of at most {8 * _WIDEST} bits, that do not lie across its own",
-        found=f"a tensor of {array.dtype}",
-        hint=f"declare {array.name} with elements of {wanted}",
-    )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import gcd
 from typing import Any
 
@@ -24,6 +25,7 @@ from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
     AddressOf,
     Bitcast,
+    Constant,
     Declared,
     Expr,
     Load,
@@ -33,11 +35,10 @@ from tilewright.ir.expressions import (
     as_constant,
     as_expr,
     cast,
-    constant,
     int32,
 )
 from tilewright.ir.operands import paired_operands
-from tilewright.ir.rewrite import keep_location, map_children, rewrite
+from tilewright.ir.rewrite import Rewriter, keep_location, map_children
 from tilewright.ir.shapes import static_shape
 from tilewright.ir.statements import (
     Allocate,
@@ -52,14 +53,16 @@ from tilewright.ir.statements import (
     Write,
 )
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
+from tilewright.ir.verify_expressions import is_local_array
 from tilewright.ir.visit import variables, walk_statements
 from tilewright.isa.declaration import Operand, accepts
 from tilewright.isa.tensor_memory import CELL, LANE_SHIFT
 from tilewright.layout import TLane
 from tilewright.passes.allocate_shared import alignment_of, pointer_to, pointer_type
 from tilewright.passes.analysis.ranges import Ranges, analyse_ranges
-from tilewright.passes.local_arrays import Element, array_of, element_of
+from tilewright.passes.local_arrays import Element, LocalView, array_of
 from tilewright.passes.places import (
+    is_constant,
     laid_out_by,
     locate,
     root_of,
@@ -83,25 +86,33 @@ def lower_views(program: Program) -> Program:
 
 
 def _lower_kernel(kernel: Kernel) -> Kernel:
-    names = {each.name for each in variables(kernel)}
-    lowering = _Lowering(kernel.body, analyse_ranges(kernel), names)
+    lowering = _Lowering(kernel, kernel.body, analyse_ranges(kernel))
     params = tuple(pointer_to(p) if isinstance(p.type, TensorType) else p for p in kernel.params)
     body = lowering.block(kernel.body)
     return replace(kernel, params=params, body=body)
 
 
 class _Lowering:
-    """Lowers the body of one kernel; `names` are those that it has."""
+    """Lowers the body of one kernel, or another block; no names of `scope` are given anew."""
 
-    def __init__(self, body: Block, ranges: Ranges, names: set[str]) -> None:
+    def __init__(self, scope: Kernel | Block, body: Block, ranges: Ranges) -> None:
+        self.scope = scope
         self.ranges = ranges
-        self.names = names
-        self.rules = ((Load, self.load), (AddressOf, self.address_of))
+        self.expression = Rewriter(((Load, self.load), (AddressOf, self.address_of)))
+        self.locals: dict[int, tuple[Expr, LocalView]] = {}
+        self.arrays: dict[str, Var] = {}
+        self.wide: dict[str, bool] = {}
+        self.bases: dict[str, Expr] = {}
         self.declared = {
             stmt.var.name
             for stmt in walk_statements(body)
             if isinstance(stmt, Bind) and isinstance(stmt.value, Declared)
         }
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Collect the names that are taken."""
+        return {each.name for each in variables(self.scope)}
 
     # ---- statements
 
@@ -113,15 +124,15 @@ class _Lowering:
         """Lower a statement, to one or several, or an expression."""
         match node:
             case Expr():
-                return rewrite(node, self.rules)
+                return self.expression(node)
             case Store():
                 lowered = self.store(map_children(node, self.node))
             case Instruct():
                 lowered = self.instruct(node)
             case Bind(value=Declared() as declared):
-                lowered = _declaration(node.var, self.node(declared.pointer))
+                lowered = _declaration(node.var, self.expression(declared.pointer))
             case Allocate() if tensor_type(node.var).space is Space.LOCAL:
-                lowered = replace(node, var=array_of(node.var))
+                lowered = replace(node, var=self.array(node.var))
             case _:
                 return map_children(node, self.node)
         return keep_location(lowered, node.location)
@@ -140,20 +151,20 @@ class _Lowering:
         after: list[Stmt] = []
         for declared, operand in paired_operands(stmt.form, stmt.operands):
             if declared.role == "in" or not isinstance(operand, Load):
-                operands.append(_number(self.node(operand)))
+                operands.append(_number(self.expression(operand)))
                 continue
-            place = map_children(operand, self.node)
+            place = self.expression.inside(operand)
             direct = self.direct_place(place, declared, stmt.location)
             if direct is not None:
                 operands.append(direct)
                 continue
             cell = self.fresh(root_of(place.tensor).name, ScalarType(place.dtype))
             reads = declared.role == "inout" or stmt.preserve
-            before.append(Declare(cell, self.node(operand) if reads else None))
+            before.append(Declare(cell, self.expression(operand) if reads else None))
             operands.append(cell)
             stored = self.store(Store(place.tensor, place.indices, cell, location=stmt.location))
             after += stored if isinstance(stored, tuple) else (stored,)
-        predicate = None if stmt.predicate is None else self.node(stmt.predicate)
+        predicate = None if stmt.predicate is None else self.expression(stmt.predicate)
         issued = replace(stmt, operands=tuple(operands), predicate=predicate)
         return (*before, issued, *after)
 
@@ -177,9 +188,10 @@ class _Lowering:
 
     def load(self, load: Load) -> Expr | None:
         """Lower a load to a read, or to an element of an array."""
+        if is_local_array(load.tensor):
+            return None
         if tensor_type(load.tensor).space is Space.LOCAL:
-            read = self.element(load.tensor, load.indices, load.location).read()
-            return None if read == load else read
+            return self.element(load.tensor, load.indices, load.location).read()
         pointer = self.element_pointer(load.tensor, load.indices, load.location)
         return Read(pointer, ScalarType(load.dtype), location=load.location)
 
@@ -192,8 +204,19 @@ class _Lowering:
 
     def element(self, view: Expr, indices: Sequence[Expr], location: Location | None) -> Element:
         """Find the element of an array that an index of a local tensor's view names."""
-        require_whole_elements(view, self.ranges, location)
-        return element_of(view, indices, location)
+        _, known = self.locals.get(id(view), (view, None))
+        if known is None:
+            require_whole_elements(view, self.ranges, location)
+            known = LocalView(view, self.array(root_of(view)))
+            # The view is kept so that its id stays taken.
+            self.locals[id(view)] = (view, known)
+        return known.element(indices, location)
+
+    def array(self, buffer: Var) -> Var:
+        """Give the array of a local tensor; there is one node for it."""
+        if buffer.name not in self.arrays:
+            self.arrays[buffer.name] = array_of(buffer)
+        return self.arrays[buffer.name]
 
     def element_pointer(
         self, view: Expr, indices: Sequence[Expr], location: Location | None
@@ -230,24 +253,39 @@ class _Lowering:
                 location=location,
                 expected="a tensor in global or shared memory",
             )
-        index = INT64 if _is_wide(tensor_type(root)) else INT32
+        index = INT64 if self.is_wide(root) else INT32
 
-        def as_index(value: Expr) -> Expr:
+        def as_index(value: Expr) -> Any:
+            # What is known is computed with numbers: it is faster than with expressions.
+            if isinstance(value, Constant):
+                return int(value.value)
             narrow = value.dtype.bits < index.bits or value.dtype.kind != "int"
             return cast(value, index) if narrow else value
 
         require_whole_elements(view, self.ranges, location)
         place = locate(view, [as_index(each) for each in indices], as_index)
-        offset: Expr = constant(0, index)
-        for value, scale in place.terms:
-            offset = offset + as_expr(value, index) * scale
+        offset = as_expr(sum(value * scale for value, scale in place.terms), index)
         base = self.base(root)
         if as_constant(offset) == 0 and base.type == pointed:
             return base
         return Offset(base, offset, pointed, location=location)
 
+    def is_wide(self, root: Var) -> bool:
+        """Tell whether byte offsets in a buffer may leave the int32s."""
+        if root.name not in self.wide:
+            kind = tensor_type(root)
+            small = static_shape(kind.shape) is not None and storage_bytes(kind) < _NARROW
+            self.wide[root.name] = not small
+        return self.wide[root.name]
+
     def base(self, root: Var) -> Expr:
-        """Point at the start of a buffer."""
+        """Point at the start of a buffer; there is one such pointer of each."""
+        if root.name not in self.bases:
+            self.bases[root.name] = self.start(root)
+        return self.bases[root.name]
+
+    def start(self, root: Var) -> Expr:
+        """Write the pointer to the start of a buffer."""
         if tensor_type(root).space is not Space.SHARED or root.name in self.declared:
             return pointer_to(root)
         return _start_of(root)
@@ -255,7 +293,8 @@ class _Lowering:
     def cell(self, view: Expr, indices: Sequence[Expr], location: Location | None) -> Expr:
         """Give the address in Tensor Memory of the cell in which an element begins, uint32."""
         require_whole_elements(view, self.ranges, location)
-        place = locate(view, indices)
+        numbers = static_shape(indices) if is_constant(view) else None
+        place = locate(view, indices if numbers is None else numbers)
         offset: Expr = int32(0)
         for value, scale in place.terms:
             offset = offset + as_expr(value) * scale
@@ -276,10 +315,10 @@ class _HostLowering(_Lowering):
     """Lowers addresses in the host's part of a program."""
 
     def __init__(self, host: Block) -> None:
-        super().__init__(host, Ranges(), set())
+        super().__init__(host, host, Ranges())
 
-    def base(self, root: Var) -> Expr:
-        """Point at the start of a parameter, which is a tensor still."""
+    def start(self, root: Var) -> Expr:
+        """Write the pointer to the start of a parameter, which is a tensor still."""
         return pointer_to(root) if root.name in self.declared else _start_of(root)
 
 
@@ -309,8 +348,3 @@ def _declaration(var: Var, source: Expr) -> Bind:
         return Bind(Var(var.name, number), value)
     same = source.type == pointer.type
     return Bind(pointer, source if same else Offset(source, int32(0), pointer.type))
-
-
-def _is_wide(kind: TensorType) -> bool:
-    """Tell whether byte offsets in a tensor may leave the int32s."""
-    return static_shape(kind.shape) is None or storage_bytes(kind) >= _NARROW

@@ -1,6 +1,6 @@
 """Where an element of a view lies: the chain of a view's maps, from coordinates to storage.
 
-May import `base`, `layout` and `ir`. The maps are evaluated over whatever stands for a
+May import `base`, `layout`, `ir` and NumPy. The maps are evaluated over whatever stands for a
 coordinate: IR expressions (to emit an address), NumPy arrays (to prove facts by enumeration),
 or a start with an array of constants (`analysis.separation`). An index counts even along an
 axis of extent 1: out of range, it must lead to an address that is.
@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import lru_cache
+from itertools import islice, pairwise
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from tilewright.base.errors import CompilerBug, FrontendError
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
+    VIEWS,
     Expr,
     Permute,
     Reinterpret,
@@ -51,7 +55,7 @@ class Place:
 def chain(view: Expr) -> Iterator[Expr]:
     """Yield a view, what it is taken of, and so on to the buffer."""
     while not isinstance(view, Var):
-        assert isinstance(view, Relayout | Reshape | Permute | Subview | Reinterpret), view
+        assert isinstance(view, VIEWS), view
         yield view
         view = view.source
     yield view
@@ -66,18 +70,18 @@ def root_of(view: Expr) -> Var:
 
 def in_range(view: Expr) -> Expr:
     """Start a view at 0 along axes of extent 1, as it does in range: the view to prove facts of."""
-    match view:
-        case Subview():
-            extents = tensor_type(view.source).shape
-            starts = tuple(
-                int32(0) if as_constant(extent) == 1 else start
-                for start, extent in zip(view.starts, extents, strict=True)
-            )
-            return replace(view, source=in_range(view.source), starts=starts)
-        case Relayout() | Reshape() | Permute() | Reinterpret():
-            return replace(view, source=in_range(view.source))
-        case _:
-            return view
+    if not isinstance(view, VIEWS):
+        return view
+    source = in_range(view.source)
+    if isinstance(view, Subview):
+        extents = tensor_type(source).shape
+        starts = tuple(
+            int32(0) if as_constant(extent) == 1 else start
+            for start, extent in zip(view.starts, extents, strict=True)
+        )
+        if starts != view.starts:
+            return replace(view, source=source, starts=starts)
+    return view if source is view.source else replace(view, source=source)
 
 
 def laid_out_by(view: Expr) -> TensorType:
@@ -132,6 +136,23 @@ def locate(view: Expr, coordinates: Sequence[Any], value_of: Valued = lambda val
             )
 
 
+def is_constant(view: Expr) -> bool:
+    """Tell whether all extents and starts in the chain of a view are constant."""
+    return all(
+        static_shape(tensor_type(each).shape) is not None
+        and (not isinstance(each, Subview) or static_shape(each.starts) is not None)
+        for each in chain(view)
+    )
+
+
+def locate_all(view: Expr) -> Place | None:
+    """Locate every element of a view, by arrays; `None` for one that is not constant."""
+    shape = static_shape(tensor_type(view).shape)
+    if shape is None or not is_constant(view):
+        return None
+    return locate(view, list(np.indices(shape, sparse=True)))
+
+
 def _apply(
     kind: TensorType, coordinates: Sequence[Any], value_of: Valued
 ) -> tuple[dict[str, Any], Any]:
@@ -179,16 +200,29 @@ def _resplit(
     if outer_extents is None or inner_extents is None:
         return _resplit_symbolic(coordinates, shape, inner, value_of)
     coordinates = carry_units(coordinates, outer_extents)
-    cuts = sorted({*_boundaries(outer_extents), *_boundaries(inner_extents)})
-    if len(cuts) == 1:
+    if prod(outer_extents) == 1:
         return split_digits(_only(coordinates), inner_extents)
-    if any(b % a for a, b in pairwise(cuts)):
+    cuts = _common_digits(outer_extents, inner_extents)
+    if cuts is None:
         return split_digits(flatten(coordinates, outer_extents), inner_extents)
-    digits: dict[int, Any] = {}
-    for coordinate, run in zip(coordinates, _runs(outer_extents, cuts), strict=True):
-        digits.update(zip(run, split_digits(coordinate, _sizes(run, cuts)), strict=True))
-    runs = _runs(inner_extents, cuts)
-    return [flatten([digits[d] for d in run], _sizes(run, cuts)) for run in runs]
+    split, joined = cuts
+    digits: list[Any] = []
+    for coordinate, extents in zip(coordinates, split, strict=True):
+        digits += split_digits(coordinate, extents)
+    rest = iter(digits)
+    return [flatten(list(islice(rest, len(extents))), extents) for extents in joined]
+
+
+Runs = tuple[tuple[int, ...], ...]
+
+
+@lru_cache(maxsize=4096)
+def _common_digits(outer: tuple[int, ...], inner: tuple[int, ...]) -> tuple[Runs, Runs] | None:
+    """Find digits that make up the axes of both shapes: their extents, by the axes of each."""
+    cuts = sorted({*_boundaries(outer), *_boundaries(inner)})
+    if any(b % a for a, b in pairwise(cuts)):
+        return None
+    return _runs(outer, cuts), _runs(inner, cuts)
 
 
 def _boundaries(shape: Sequence[int]) -> list[int]:
@@ -196,14 +230,13 @@ def _boundaries(shape: Sequence[int]) -> list[int]:
     return [prod(shape[:axis]) for axis in range(len(shape) + 1)]
 
 
-def _runs(shape: Sequence[int], cuts: Sequence[int]) -> list[range]:
-    """Say which digits between the cuts make up each axis."""
+def _runs(shape: Sequence[int], cuts: Sequence[int]) -> Runs:
+    """Give the extents of the digits between the cuts that make up each axis."""
     places = [cuts.index(boundary) for boundary in _boundaries(shape)]
-    return [range(start, stop) for start, stop in pairwise(places)]
-
-
-def _sizes(run: range, cuts: Sequence[int]) -> list[int]:
-    return [cuts[digit + 1] // cuts[digit] for digit in run]
+    return tuple(
+        tuple(cuts[digit + 1] // cuts[digit] for digit in range(start, stop))
+        for start, stop in pairwise(places)
+    )
 
 
 def _resplit_symbolic(

@@ -18,14 +18,17 @@ from tilewright.ir.expressions import (
     Cast,
     Constant,
     Expr,
+    Load,
     Select,
+    SpecialRegister,
     Unary,
+    Var,
     as_constant,
     binary,
     cast,
     constant,
 )
-from tilewright.ir.rewrite import keep_location, map_children
+from tilewright.ir.rewrite import block_of, keep_location, map_children
 from tilewright.ir.statements import Block, For, If, Kernel, Program, Stmt, While
 from tilewright.ir.types import ScalarType
 from tilewright.ir.visit import Node
@@ -61,8 +64,7 @@ def _block(block: Block, ranges: Ranges) -> Block:
     changed: list[Stmt] = []
     for stmt in block:
         changed += _statement(stmt, ranges)
-    same = len(changed) == len(block) and all(a is b for a, b in zip(changed, block, strict=True))
-    return block if same else tuple(changed)
+    return block_of(changed, block)
 
 
 def _statement(stmt: Stmt, ranges: Ranges) -> Block:
@@ -115,11 +117,17 @@ class _Simplifier:
 
     def expr(self, node: Expr) -> Expr:
         """Simplify an expression, inner ones first."""
-        if isinstance(node, Select):
-            return self._select(node)
-        inner = map_children(node, self._child)
-        new = self._settle(inner)
-        if new == node:
+        match node:
+            case Constant() | Load(tensor=Var(), indices=(Constant(),)):
+                return node
+            case Var() | SpecialRegister():
+                known = self._known(node)
+                new = node if known is None else known
+            case Select():
+                return self._select(node)
+            case _:
+                new = self._settle(map_children(node, self._child))
+        if new is node or new == node:
             return node
         located = keep_location(new, node.location)
         assert isinstance(located, Expr)

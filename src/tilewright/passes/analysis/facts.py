@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from math import gcd
 
 from tilewright.base.dtypes import DType
@@ -65,6 +66,7 @@ def between(low: int, high: int) -> Fact:
     return exactly(low) if low == high else Fact(low, high)
 
 
+@cache
 def whole(dtype: DType) -> Fact:
     """Give what holds of every value of an integer or boolean type."""
     if dtype.is_bool:

@@ -11,10 +11,11 @@ whether it is exact.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from math import gcd
 
-from tilewright.base.dtypes import INT64, DType
+from tilewright.base.dtypes import DType
 from tilewright.ir.expressions import Binary, Constant, Expr, Unary, binary, constant, wrap
 from tilewright.passes.analysis.facts import Fact, exactly, whole
 from tilewright.passes.analysis.facts import add as add_facts
@@ -89,10 +90,14 @@ class Linear:
 
 def linear(terms: Mapping[Expr, int], constant: int, dtype: DType) -> Linear:
     """Build a sum, its numbers reduced into the signed range of the type's width."""
-    signed = INT64 if dtype.bits == 64 else DType(f"int{dtype.bits}", "int", dtype.bits)
-    reduced = {term: wrap(by, signed) for term, by in terms.items()}
-    kept = {term: by for term, by in reduced.items() if by}
+    signed = _signed(dtype)
+    kept = {term: by for term, factor in terms.items() if (by := wrap(factor, signed))}
     return Linear(kept, wrap(constant, signed), dtype)
+
+
+@cache
+def _signed(dtype: DType) -> DType:
+    return replace(dtype, base=f"int{dtype.bits}", kind="int")
 
 
 def linear_of(expr: Expr) -> Linear:

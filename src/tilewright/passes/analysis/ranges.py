@@ -59,10 +59,14 @@ _AXES = ("x", "y", "z")
 class Ranges:
     """Facts about a kernel's variables and special registers, by name; registers by `%name`.
 
-    `known` holds whatever is not just any value of its type.
+    `known` holds whatever is not just any value of its type. What an expression is found to be
+    is remembered, with the expression so that its id stays taken.
     """
 
     known: Mapping[str, Fact] = field(default_factory=dict[str, Fact])
+    _found: dict[int, tuple[Expr, Fact | None]] = field(
+        default_factory=dict[int, tuple[Expr, "Fact | None"]], init=False, repr=False, compare=False
+    )
 
     def bounds(self, expr: Expr) -> tuple[int | None, int | None]:
         """Bound an integer expression; `(None, None)` for anything else."""
@@ -130,6 +134,12 @@ class Ranges:
 
     def fact(self, expr: Expr) -> Fact | None:
         """Give what is known of a scalar integer or boolean expression, `None` for others."""
+        found = self._found.get(id(expr))
+        if found is None:
+            found = self._found[id(expr)] = (expr, self._fact_of_type(expr))
+        return found[1]
+
+    def _fact_of_type(self, expr: Expr) -> Fact | None:
         type = expr.type
         if not isinstance(type, ScalarType) or type.dtype.lanes != 1 or type.dtype.is_float:
             return None
@@ -241,7 +251,7 @@ def with_definitions(ranges: Ranges, block: Block) -> Ranges:
                 continue
         if fact is not None:
             facts[stmt.var.name] = fact
-    return growing
+    return Ranges(facts)
 
 
 def _loop_fact(stmt: For, ranges: Ranges) -> Fact | None:

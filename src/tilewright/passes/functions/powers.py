@@ -161,7 +161,7 @@ def hypot(steps: Steps, x: Expr, y: Expr) -> Expr:
 
 
 def ldexp(steps: Steps, x: Expr, n: Expr) -> Expr:
-    """Compute x 2 ** n, rounded once."""
+    """Compute x * 2 ** n; rounded once."""
     fields = layout(x)
     most, least = fields.bias, 1 - fields.bias
     value, left = steps("x", x), steps("n", n)

@@ -36,7 +36,7 @@ from tilewright.passes.functions.notation import (
 
 
 def round_away(steps: Steps, x: Expr) -> Expr:
-    """Round to the nearest integer, halves away from zero; exact."""
+    """Compute the nearest integer, of two the one away from zero; exact."""
     x = steps("x", x)
     whole = steps("whole", call("trunc", x))
     up = at_least(magnitude(x - whole), 0.5)
@@ -44,7 +44,7 @@ def round_away(steps: Steps, x: Expr) -> Expr:
 
 
 def nextafter(steps: Steps, x: Expr, y: Expr) -> Expr:
-    """Give the float next to x on the way to y; exact."""
+    """Compute the float next to x on the way to y; exact."""
     x, y = steps("x", x), steps("y", y)
     fields = layout(x)
     away = binary("ne", less(x, y), less(x, 0.0))
@@ -92,20 +92,20 @@ def truncmod(steps: Steps, x: Expr, y: Expr) -> Expr:
 
 
 def truncdiv(steps: Steps, x: Expr, y: Expr) -> Expr:
-    """Compute a quotient rounded towards zero; it is exact, or the nearest float."""
+    """Compute a quotient rounded towards zero; exact, or the nearest float."""
     x, y = steps("x", x), steps("y", y)
     return _quotient(steps, x, fmod(steps, x, y), y)
 
 
 def mod(steps: Steps, x: Expr, y: Expr) -> Expr:
-    """Compute the remainder of a division rounded down, as Python's `%`."""
+    """Compute the remainder of a division rounded down, as Python's `%`; exact, or rounded once."""
     x, y = steps("x", x), steps("y", y)
     rest = fmod(steps, x, y)
     return choose(_opposed(rest, y), rest + y, choose(equal(rest, 0.0), with_sign(rest, y), rest))
 
 
 def floordiv(steps: Steps, x: Expr, y: Expr) -> Expr:
-    """Compute a quotient rounded down, as Python's `//`; it is exact, or the nearest float."""
+    """Compute a quotient rounded down, as Python's `//`; exact, or the nearest float."""
     x, y = steps("x", x), steps("y", y)
     rest = fmod(steps, x, y)
     quotient = _quotient(steps, x, rest, y)

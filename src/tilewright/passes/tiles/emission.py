@@ -1,6 +1,6 @@
 """The instructions of a tile operation, once its contract is proven.
 
-May import `base`, `isa`, `ir` and the modules of this folder above. Registers are named as
+May import `base`, `isa`, `ir`, NumPy and the modules of this folder above. Registers are named as
 elements of the thread's own storage, under the layout "default"; addresses stay views, which
 `lower_views` turns into numbers.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Expr, Load, Relayout, as_expr, constant, int32
 from tilewright.ir.shapes import tensor_type
@@ -18,7 +20,7 @@ from tilewright.ir.types import ScalarType, TensorType
 from tilewright.isa.declaration import Operand, TileContract, accepted_types, accepts
 from tilewright.isa.tensor_core import is_product
 from tilewright.layout import default_layout
-from tilewright.passes.places import locate, root_of, storage_bytes
+from tilewright.passes.places import Place, locate, locate_all, root_of, storage_bytes
 from tilewright.passes.tiles.cells import HALVES_APART, check_block, halves_apart
 from tilewright.passes.tiles.groups import Group, group_of
 from tilewright.passes.tiles.memory import address_at, check_memory
@@ -32,6 +34,39 @@ from tilewright.passes.wide_views import require_whole_elements
 _MODIFIERS = ("pred", "preserve_dst")
 
 
+class _Registers:
+    """The registers of a tile, as elements of the thread's own storage."""
+
+    def __init__(self, tile: Tile, coordinates: Coordinates) -> None:
+        self.tile = tile
+        self.coordinates = coordinates
+        self.storage = _own_storage(tile)
+        self.type = ScalarType(tensor_type(tile.view).dtype)
+        place = locate_all(tile.view)
+        self.all = None if place is None else np.broadcast_to(self._index(place), tile.shape)
+
+    def at(self, step: dict[str, int]) -> list[Expr]:
+        """Name the registers of the operand at a repetition."""
+        own = tuple(step[axis] for axis in self.tile.repeats)
+        return [self._element(each) for each in self.coordinates[own]]
+
+    def _element(self, coordinate: tuple[int, ...]) -> Load:
+        if self.all is None:
+            index = as_expr(self._index(locate(self.tile.view, coordinate)))
+        else:
+            index = int32(self.all.item(*coordinate))
+        return Load(self.storage, (index,), self.type)
+
+    def _index(self, place: Place) -> Any:
+        """Count the elements up to a place, or up to all of several."""
+        size = self.type.dtype.bytes
+        index: Any = 0
+        for value, scale in place.terms:
+            exact, rest = divmod(scale, size)
+            index = (value * scale // size if rest else value * exact) + index
+        return index
+
+
 @dataclass(frozen=True)
 class _Operation:
     """A tile operation whose contract is proven."""
@@ -40,7 +75,7 @@ class _Operation:
     contract: TileContract
     group: Group
     operands: Operands
-    registers: dict[str, Coordinates]
+    registers: dict[str, _Registers]
     parameters: dict[str, Any]
     distance: int = 0
 
@@ -50,10 +85,7 @@ class _Operation:
         if name in self.operands.scalars:
             return [self.operands.scalars[name]] * operand.count
         if name in self.registers:
-            tile = self.operands.tiles[name]
-            at = tuple(step[axis] for axis in tile.repeats)
-            storage = _own_storage(tile)
-            return [_register_at(tile, storage, each) for each in self.registers[name][at]]
+            return self.registers[name].at(step)
         if operand.kind == "immediate" and name in self.operands.tiles:
             return [constant(self.distance, operand.dtype)]
         if name in self.operands.tiles:
@@ -105,17 +137,6 @@ def emit(apply: Apply, scene: Scene) -> Block:
     )
 
 
-def _register_at(tile: Tile, storage: Expr, coordinate: tuple[int, ...]) -> Load:
-    """Name the register of an element as an element of the thread's own storage."""
-    kind = tensor_type(tile.view)
-    place = locate(tile.view, coordinate)
-    index: Any = 0
-    for value, scale in place.terms:
-        exact, rest = divmod(scale, kind.dtype.bytes)
-        index = (value * scale // kind.dtype.bytes if rest else value * exact) + index
-    return Load(storage, (as_expr(index),), ScalarType(kind.dtype))
-
-
 def _own_storage(tile: Tile) -> Expr:
     root, dtype = root_of(tile.view), tensor_type(tile.view).dtype
     storage = tensor_type(root)
@@ -140,7 +161,7 @@ def _proven(apply: Apply, scene: Scene) -> _Operation:
     operands = read_operands(apply, contract, group)
     _check_scalars(apply, operands)
     roles = {operand.name: operand for operand in apply.form.operands}
-    registers: dict[str, Coordinates] = {}
+    registers: dict[str, _Registers] = {}
     for name, tile in operands.tiles.items():
         there = apply.at(name)
         require_whole_elements(tile.view, scene.ranges, there.location)
@@ -151,7 +172,8 @@ def _proven(apply: Apply, scene: Scene) -> _Operation:
         else:
             _check_type(there, roles[name], tile.view, tile.name)
             written = roles[name].role != "in"
-            registers[name] = register_coordinates(there, tile, group, scene, written)
+            found = register_coordinates(there, tile, group, scene, written)
+            registers[name] = _Registers(tile, found)
     distance = halves_apart(apply, [*operands.tiles.values()], scene)
     return _Operation(apply, contract, group, operands, registers, parameters, distance)
 

@@ -82,8 +82,9 @@ def _image(tile: Tile, values: Valued, combinations: int) -> Image:
 def _bytes(place: Place) -> Any:
     total: Any = 0
     for value, scale in place.terms:
-        if not (type(value) is int and value == 0):
-            total = value * scale + total
+        if type(value) is int and value == 0:
+            continue
+        total = value * scale if type(total) is int and total == 0 else value * scale + total
     return total
 
 

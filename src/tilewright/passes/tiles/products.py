@@ -11,7 +11,7 @@ the first element of each matrix.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64, DType
@@ -21,9 +21,9 @@ from tilewright.ir.expressions import (
     AddressOf,
     Bitcast,
     Expr,
-    as_expr,
     cast,
     constant,
+    int32,
 )
 from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Apply, Block, Instruct
@@ -70,35 +70,51 @@ _FIRST_LANES = {128: (0,), 64: (0, 16)}
 
 @dataclass(frozen=True)
 class _Product:
-    """A product whose contract is proven."""
+    """A product whose contract is proven.
+
+    `matrices` has the descriptors of those in shared memory, as if they started at 0.
+    """
 
     group: Group
     tiles: dict[str, Tile]
-    matrices: dict[str, SharedMatrix]
+    matrices: dict[str, int]
     descriptor: int
     accumulate: Expr
     kept: tuple[Expr, ...]
     shift: tuple[Expr, ...]
+    made: dict[tuple[str, tuple[int, ...]], Expr] = field(
+        default_factory=dict[tuple[str, "tuple[int, ...]"], Expr]
+    )
 
     def operands(self, step: dict[str, int]) -> tuple[Expr, ...]:
         """Give the IR operands at a repetition."""
         first = step["k"] == 0
         enable = self.accumulate if first else constant(True, BOOL)
-        matrices = [self._matrix(name, step) for name in self.tiles]
+        matrices = [self._operand(name, step) for name in self.tiles]
         # What was there before the first step is scaled, and sums of this operation are not.
         shift = self.shift if first else tuple(constant(0, UINT32) for _ in self.shift)
         return (*matrices, constant(self.descriptor, UINT32), *self.kept, enable, *shift)
 
-    def _matrix(self, name: str, step: dict[str, int]) -> Expr:
+    def _operand(self, name: str, step: dict[str, int]) -> Expr:
+        """Give a matrix; there is one node for it, in however many steps it takes part."""
+        at = tuple(step[axis] for axis in self.tiles[name].repeats)
+        if (name, at) not in self.made:
+            self.made[name, at] = self._matrix(name, at)
+        return self.made[name, at]
+
+    def _matrix(self, name: str, at: tuple[int, ...]) -> Expr:
         tile = self.tiles[name]
-        at = (*self.group.coordinates, *(as_expr(step[axis]) for axis in tile.repeats))
-        where = (*at, *(as_expr(0) for _ in tile.operand.atom))
+        where = (
+            *self.group.coordinates,
+            *map(int32, at),
+            *map(int32, (0,) * len(tile.operand.atom)),
+        )
         view = tensor_type(tile.view)
         address = AddressOf(tile.view, where, PointerType(view.space, view.dtype, 16))
         if name not in self.matrices:
             return address
         number = Bitcast(address, ScalarType(UINT32)) >> 4 & _ADDRESS
-        return constant(self.matrices[name].constant, UINT64) | cast(number, UINT64)
+        return constant(self.matrices[name], UINT64) | cast(number, UINT64)
 
 
 def emit_product(apply: Apply, scene: Scene) -> Block:
@@ -116,10 +132,11 @@ def emit_product(apply: Apply, scene: Scene) -> Block:
         require_whole_elements(tile.view, scene.ranges, apply.at(name).location)
     majors = [_major(apply, parameters, name) for name in ("a_major", "b_major")]
     descriptor = _descriptor(apply, parameters, operands.tiles, shape, majors)
+    matrices = _matrices(apply, operands.tiles, scene, shape, majors)
     product = _Product(
         group,
         operands.tiles,
-        _matrices(apply, operands.tiles, scene, shape, majors),
+        {name: each.constant for name, each in matrices.items()},
         descriptor,
         flag(parameters.get("accum", False)),
         _kept(apply, parameters),

@@ -83,9 +83,8 @@ def _owners(tile: Tile) -> tuple[Values, Values]:
 
 def _first_elements(registers: Values) -> list[tuple[int, ...]]:
     """Find an element in each register, in the order of the registers."""
-    first: list[int] = np.unique(registers.ravel(), return_index=True)[1].tolist()
-    coordinates: list[tuple[int, ...]] = [tuple(each) for each in np.ndindex(registers.shape)]
-    return [coordinates[at] for at in first]
+    first = np.unique(registers.ravel(), return_index=True)[1]
+    return list(zip(*np.unravel_index(first, registers.shape), strict=True))
 
 
 def _require_no_replica(apply: Apply, tile: Tile, written: bool) -> None:
@@ -110,8 +109,8 @@ def _require_owner(apply: Apply, tile: Tile, group: Group, image: Image, lanes: 
             found = f"{axis} {image.axes[axis][at]} at element {_spell(at[1:])}"
             raise _refuse_owner(apply, tile, f"0 along {axis}", found)
     found = np.zeros(image.bytes.shape, dtype=np.int64)
-    for axis, threads in _THREADS.items():
-        found = found + threads * image.axes.get(axis, 0)
+    for axis in image.axes.keys() & _THREADS.keys():
+        found = found + _THREADS[axis] * image.axes[axis]
     wrong = found != expected
     if wrong.any():
         at = _first(wrong)
@@ -160,6 +159,10 @@ def _require_disjoint(
     """Require that no register is written twice."""
     zeros = (0,) * len(group.extents)
     places = image.bytes[(0, *zeros)]
+    atoms = tuple(np.array(first, np.int64).reshape(len(first), -1).T)
+    written = places[(..., *atoms)]
+    if np.unique(written).size == written.size:
+        return
     held: dict[int, tuple[int, ...]] = {}
     for step in np.ndindex(*tile.repeat_shape()):
         for atom in first:
