@@ -192,6 +192,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", default="", help="instructions and numerics that have this text")
     given = parser.parse_args()
+    names = [f"{instruction} {numerics}" for instruction, numerics in PEERS]
+    if not any(given.only in name for name in names):
+        parser.error(f"--only {given.only}: there are {', '.join(names)}")
     random = np.random.default_rng(0)
     a, b = (random.random((QUOTED_SIZE, QUOTED_SIZE), np.float32) for _ in "ab")
     taken = timeit.repeat(lambda: a @ b, number=1, repeat=REPEATS)

@@ -120,6 +120,8 @@ def pipelined_product(m: int, n: int, k: int) -> Any:
                         sums.view(1, GROUPS, 16, 8, layout=D_TILE),
                         scope="warp",
                     )
+                # The copy engine, another proxy, may now overwrite what the lanes have read.
+                T.ptx.fence.proxy.async_.shared__cta()
                 T.cuda.warp_sync()
                 if lane == 0:
                     T.ptx.mbarrier.arrive.shared__cta.b64(state, empty.ptr_to([stage]))

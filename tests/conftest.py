@@ -26,6 +26,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cpu", default=None, help="LLVM's name of the processor to make code for")
+    parser.addoption(
+        "--mutants", default="some", choices=("some", "all"), help="how many faults to try"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -66,3 +66,18 @@ def test_a_peer_that_is_wrong_is_quoted(tmp_path: Path) -> None:
     done = run("peers.py", "--only", "mma.sync exact", path=stand_in(tmp_path, off=" + 1"))
     assert "mmasim 0.03 % (quoted)" in done.stdout
     assert "mmasim: ValueError: the product is wrong" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("simulator.py", ("--only", "nothing")),
+        ("simulator.py", ("--quick", "--cpu", "nosuch")),
+        ("peers.py", ("--only", "nothing")),
+    ],
+)
+def test_an_option_that_names_nothing_is_refused(script: str, options: tuple[str, ...]) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run(script, *options)
+    assert refused.value.returncode == 2 and not refused.value.stdout
+    assert refused.value.stderr.splitlines()[-1].startswith(f"{script}: error: {options[-2]}")

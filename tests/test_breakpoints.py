@@ -175,7 +175,9 @@ def test_looking_on_does_not_change_what_is_computed(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.count("breakpoint at") == 2
 
 
-@pytest.mark.parametrize("text", ["regs", "regs@", "@3", "registers@3", "regs,@3", "regs@x"])
+@pytest.mark.parametrize(
+    "text", ["regs", "regs@", "@3", "registers@3", "regs,@3", "regs@x", "regs@:3", "regs@f.py"]
+)
 def test_a_wish_that_is_none_is_a_typed_error(text: str) -> None:
     with pytest.raises(LaunchError) as caught:
         driver.dump(text)
@@ -201,9 +203,9 @@ tilewright.compile(k, target="sm_90a")(np.arange(32, dtype=np.float32))
 """
 
 
-def dumped(tmp_path: Path, *wishes: str) -> subprocess.CompletedProcess[str]:
+def dumped(tmp_path: Path, *wishes: str, text: str = PROGRAM) -> subprocess.CompletedProcess[str]:
     path = tmp_path / "program.py"
-    path.write_text(PROGRAM)
+    path.write_text(text)
     options = [word for wish in wishes for word in ("--dump", wish)]
     command = [sys.executable, "-m", "tilewright", "run", *options, str(path)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -219,8 +221,78 @@ def test_the_command_line_asks_for_lines(tmp_path: Path, line: int, times: int) 
     assert done.stdout.count("  j = ") == (2 if line > 10 else 0)
 
 
-def test_a_line_without_a_statement_is_told(tmp_path: Path) -> None:
-    done = dumped(tmp_path, "regs@9", "regs,shared@3")
-    assert done.returncode == 0 and done.stdout.count("breakpoint at") == 1
-    assert "no kernel that was compiled has a statement at line 3" in done.stderr
+@pytest.mark.parametrize("end", ["", "import sys; sys.exit()"])
+def test_a_line_without_a_statement_is_an_error_at_the_end(tmp_path: Path, end: str) -> None:
+    done = dumped(tmp_path, "regs@9", "regs,shared@3", text=PROGRAM + end)
+    assert done.returncode == 2 and done.stdout.count("breakpoint at") == 1
+    assert "at line 3 [bad-option]" in done.stderr and "a statement of k" in done.stderr
     assert "line 9" not in done.stderr
+
+
+def test_the_programs_own_code_goes_before_that_of_a_missing_line(tmp_path: Path) -> None:
+    assert dumped(tmp_path, "regs@3", text=PROGRAM + "import sys; sys.exit(7)").returncode == 7
+
+
+@pytest.mark.parametrize(("parts", "target"), [("tmem", "sm_90a"), ("tmem", "sm_100a")])
+@pytest.mark.parametrize("more", ["", ",shared"])
+def test_registers_are_shown_where_there_is_nothing_else(
+    tmp_path: Path, parts: str, target: str, more: str
+) -> None:
+    text = PROGRAM.replace("sm_90a", target)
+    done = dumped(tmp_path, f"{parts}{more}@10", text=text)
+    assert done.returncode == 0, done.stderr
+    assert "  x =" in done.stdout
+    assert dumped(tmp_path, f"regs,{parts}{more}@10", text=text).stdout == done.stdout
+
+
+def test_registers_are_not_shown_where_there_is_shared_memory(tmp_path: Path) -> None:
+    shared = PROGRAM.replace(
+        "    for j",
+        "    s = T.alloc_shared((4,), 'float32', layout='default'); s[0] = x\n    for j",
+    )
+    said = dumped(tmp_path, "shared@11", text=shared).stdout
+    assert "shared s" in said and "  x =" not in said
+
+
+HELPER = """from tilewright import simt as T
+
+@T.function(private=True)
+def helped(
+    x: T.float32,
+    y: T.float32,
+) -> T.float32:
+    z = x + y
+    return z * x
+"""
+# Its line 9 is a statement, and line 8 of the helper.
+HELPED = """import numpy as np
+import tilewright
+from helper import helped
+from tilewright import simt as T
+
+@T.function
+def k(A: T.Tensor((32,), "float32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    A[0] = helped(T.float32(2), T.float32(3))
+
+tilewright.compile(k, target="sm_90a")(np.arange(32, dtype=np.float32))
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ("9", "program.py:9"),
+        ("program.py:9", "program.py:9"),
+        ("helper.py:8", "helper.py:8"),
+        ("8", None),
+        ("other.py:9", None),
+        ("elper.py:8", None),
+    ],
+)
+def test_a_line_may_be_one_of_a_file(tmp_path: Path, place: str, shown: str | None) -> None:
+    (tmp_path / "helper.py").write_text(HELPER)
+    done = dumped(tmp_path, f"regs@{place}", text=HELPED)
+    assert done.returncode == (2 if shown is None else 0), done.stderr
+    found = re.findall(r"breakpoint at .*?(\w+\.py:\d+)", done.stdout)
+    assert found == ([] if shown is None else [shown])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.runtime import cache as module
-from tilewright.runtime.cache import Cache, Entry, default_folder, opened
+from tilewright.runtime.cache import Cache, Cleared, Entry, default_folder, opened
 
 LIMIT = 256 * 1000  # 1000 bytes in each of 256 folders
 
@@ -152,10 +152,28 @@ def test_clearing_removes_entries_and_nothing_else(cache: Cache) -> None:
     mine = [cache.folder / "notes.txt", only_folder(cache) / "notes.txt"]
     for path in mine:
         path.write_text("mine")
-    assert cache.clear() == (20, size)
+    assert cache.clear() == Cleared(20, size)
     assert sorted(path for path in cache.folder.rglob("*") if path.is_file()) == sorted(mine)
     cache.put("native", "recipe", b"code")
     assert cache.get("native", "recipe") == b"code"
+
+
+def test_what_cannot_be_removed_is_told(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        cache.put("native", str(number), b"code")
+    gone, kept, other = (entry.path for entry in cache.entries())
+    unlink = Path.unlink
+
+    def removed(path: Path) -> None:
+        if path == kept:
+            raise PermissionError(1, "Operation not permitted")
+        unlink(path)
+        if path == gone:
+            unlink(other)  # as another process does at the same time
+
+    monkeypatch.setattr(Path, "unlink", removed)
+    cleared = cache.clear()
+    assert cleared.count == 1 and cleared.left == ((kept, "Operation not permitted"),)
 
 
 def only_folder(cache: Cache) -> Path:
@@ -207,7 +225,10 @@ def test_a_folder_of_somebody_else_is_not_used(
 
 def test_a_folder_that_cannot_be_made_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert opened(tmp_path / "file" / "cache", pytest.fail) is None
+    told: list[str] = []
+    for folder in (tmp_path / "file" / "cache", tmp_path / "file"):
+        assert opened(folder, told.append) is None
+        assert str(folder) in told[-1] and "cannot be made" in told[-1]
 
 
 @pytest.mark.parametrize(

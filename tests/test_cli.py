@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewright import cli
 from tilewright.compat.children import children_begin_with
 
 HEAD = """\
@@ -272,6 +273,81 @@ def test_a_name_that_is_never_compiled_is_reported(script: Path) -> None:
     assert "[bad-option]" in done.stderr and "double, negate" in done.stderr
 
 
+# A file that makes two kernels of one name.
+MADE = """
+def made(factor):
+    @T.function
+    def scaled(A: T.Tensor((32,), "float32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        A[T.cuda.lane_id()] = A[T.cuda.lane_id()] * T.float32(factor)
+    return scaled
+"""
+DEFINED = HEAD.split("@T.function")[0] + MADE
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "has", "said"),
+    [
+        # Kernels that are only defined.
+        (DEFINED + "only = made(7)", "", "7.0", ""),
+        (DEFINED + "only = again = made(7)", "", "7.0", ""),
+        (DEFINED + "only = made(7)\nsys.exit()", "", "7.0", ""),
+        (DEFINED + "a, b = made(5), made(7)", "::a", "5.0", ""),
+        (DEFINED + "a, b = made(5), made(7)", "::b", "7.0", ""),
+        (DEFINED + "a, b = made(5), made(7)", "::scaled", "7.0", "2 kernels are called scaled"),
+        (HEAD, "::negate", "// negate", ""),
+        # Kernels that are compiled, up to the first call.
+        (DEFINED + "for x in 5, 7: tvm_tirx.compile(made(x))", "::scaled", "7.0", "2 kernels"),
+        (DEFINED + "for x in 5, 7: tvm_tirx.compile(made(x))(None)", "::scaled", "5.0", ""),
+        (HEAD + RUN_BOTH, "", "// double", ""),
+        (
+            HEAD + "for each in double, negate: tvm_tirx.compile(each)",
+            "",
+            "// double",
+            "double is the first of double, negate",
+        ),
+        (HEAD + "tvm_tirx.compile(double); 1 / 0", "", "// double", "ends by ZeroDivisionError"),
+        (HEAD + "tvm_tirx.compile(double)", "::negate", "// negate", ""),
+    ],
+)
+def test_source_shows_what_a_file_compiles_or_else_defines(
+    script: Path,
+    text: str,
+    name: str,
+    has: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script.write_text(text)
+    assert cli.main(["source", f"{script}{name}", "--target", "sm_80"]) == 0
+    written = capsys.readouterr()
+    assert has in written.out and said in written.err
+    assert said or len(written.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message", "expected"),
+    [
+        (HEAD, "", "has 2 kernels", "FILE::NAME, with one of double, negate"),
+        (HEAD, "::np", "has no kernel np", "double, negate"),
+        ("x = 1", "", "has no kernel", "a kernel under a global name"),
+        (DEFINED.replace("T.function", "T.jit"), "::made", "has no kernel made", "global name"),
+    ],
+)
+def test_a_file_without_the_kernel_is_told_what_there_is(
+    script: Path,
+    text: str,
+    name: str,
+    message: str,
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script.write_text(text)
+    assert cli.main(["build", f"{script}{name}", "-o", str(script.parent / "k.cubin")]) == 1
+    said = capsys.readouterr().err
+    assert "[bad-option]" in said and message in said and expected in said
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["options first", "script first"])
 def test_build_writes_a_cubin(script: Path, tmp_path: Path, first: bool) -> None:
     output = tmp_path / "k.cubin"
@@ -351,7 +427,7 @@ main()
 @pytest.mark.parametrize(
     "action", ["executable(np.zeros(32, np.int32))", "time.sleep(100)"], ids=["kernel", "python"]
 )
-def test_an_interrupt_shows_the_users_frames_only(tmp_path: Path, action: str) -> None:
+def test_an_interrupt_shows_the_users_line_only(tmp_path: Path, action: str) -> None:
     path = tmp_path / "endless.py"
     path.write_text(HEAD + ENDLESS.format(action=action))
     command = [sys.executable, "-m", "tilewright", "run", str(path)]
@@ -364,7 +440,6 @@ def test_an_interrupt_shows_the_users_frames_only(tmp_path: Path, action: str) -
         process.send_signal(signal.SIGINT)
         _, report = process.communicate(timeout=60)
     assert process.returncode == 130
-    trace = report[report.index("Traceback") :].splitlines()
-    files = [line.strip() for line in trace if line.strip().startswith("File ")]
-    assert len(files) == 2 and all(str(path) in each for each in files), report
-    assert trace[-1] == "KeyboardInterrupt"
+    said, place, line, _ = report[report.index("tilewright: interrupted") :].splitlines()
+    assert said == "tilewright: interrupted" and str(path) in place, report
+    assert line.endswith(f"    {action}") and "Traceback" not in report

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 import tilewright as package
 from tilewright.isa.declaration import families
 from tilewright.runtime import nvdisasm, progress
+from tilewright.view.forms import instruction_tables
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "vector_add.py"
 
@@ -83,16 +85,110 @@ def test_long_lists_are_cut_and_say_so() -> None:
     assert re.search(r"… and \d+ more: a longer pattern", said)
 
 
-def test_the_reader_of_a_list_may_stop() -> None:
-    command = f"{sys.executable} -m tilewright isa '*' | head -n 1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
-    assert done.stdout and done.stderr == ""
+PRINTING = {
+    "isa": "isa '*'",
+    "cache": "cache",
+    "doctor": "doctor",
+    "view": "view 'S[(8, 4) : (4, 1)]'",
+    "source": f"source --keep tvm_tirx {EXAMPLE}",
+    "run": "run --keep tvm_tirx printing.py",
+}
+
+
+@pytest.fixture
+def printing(tmp_path: Path) -> Path:
+    (tmp_path / "printing.py").write_text("import sys\nprint('x' * 100000)\nsys.exit(0)")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", PRINTING.values(), ids=PRINTING)
+def test_the_reader_of_the_output_may_stop(command: str, printing: Path) -> None:
+    text = f"({sys.executable} -m tilewright {command}; echo $? >&2) | true"
+    done = subprocess.run(
+        ["bash", "-c", text], capture_output=True, text=True, timeout=120, cwd=printing
+    )
+    assert done.stderr == "0\n"
+
+
+def test_a_pipe_of_the_programs_own_that_is_broken_is_told(printing: Path) -> None:
+    (printing / "printing.py").write_text("raise BrokenPipeError('mine')")
+    done = tilewright("run", printing / "printing.py")
+    assert done.returncode == 1 and "BrokenPipeError: mine" in done.stderr
+
+
+@pytest.mark.parametrize("command", PRINTING.values(), ids=PRINTING)
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_there_may_be_no_output(command: str, closed: str, printing: Path) -> None:
+    text = f"{sys.executable} -m tilewright {command} {closed}"
+    done = subprocess.run(
+        ["bash", "-c", text], capture_output=True, text=True, timeout=120, cwd=printing
+    )
+    assert done.returncode == 0
+    assert (done.stdout if closed == ">&-" else done.stderr) == ""
+    assert "Error" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["doctor", f"source --ptx {EXAMPLE}"])
+def test_an_interrupt_has_no_traceback(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send one while NVRTC compiles: its binding has frames that are nobody's source."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    start = "import signal, sys; from tilewright import cli; from tilewright.runtime import nvrtc\n"
+    end = "nvrtc._build = lambda *_: signal.raise_signal(signal.SIGINT)\n"
+    words = [*command.split(), "--cache", "off"]
+    done = subprocess.run(
+        [sys.executable, "-c", f"{start}{end}sys.exit(cli.main({words!r}))"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == "tilewright: interrupted"
+    assert "Traceback" not in done.stderr
 
 
 def test_a_pattern_that_matches_nothing_is_a_typed_error() -> None:
     done = tilewright("isa", "ldmatrx")
     assert done.returncode == 1 and "[bad-option]" in done.stderr
     assert "did you mean ldmatrix" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("written", "ptx"),
+    [
+        ("elect_sync", "elect.sync"),
+        ("T.ptx.elect_sync", "elect.sync"),
+        ("T.ptx.ldmatrix", "ldmatrix"),
+        ("ptx.ldmatrix.sync", "ldmatrix.sync"),
+        ("T.ptx['ldmatrix.sync']", "ldmatrix.sync"),
+        ('T.ptx["ldmatrix.sync"](a, b)', "ldmatrix.sync"),
+        ("expect_tx.shared__cta", "expect_tx.shared::cta"),
+        ("T.ptx.cp.async_.bulk", "cp.async.bulk"),
+        ("cp.async_", "cp.async"),
+        ("ld.*global_*", "ld.*global*"),
+        ("*shfl_sync.up*", "*shfl.sync.up*"),
+    ],
+)
+def test_a_pattern_may_be_spelled_as_programs_do(written: str, ptx: str) -> None:
+    assert list(instruction_tables(written)) == list(instruction_tables(ptx))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("ldmatrx", "did you mean ldmatrix?"),
+        ("mma sync", "did you mean '*mma*sync*'?"),
+        ("shfl.up", "did you mean '*shfl*up*'?"),
+        ("tanh", "tanh is an instruction of PTX that is not supported yet"),
+        ("elect_snc", "did you mean elect?"),
+        ("zzz", "`isa` alone lists them all"),
+        ("mma.nothing", "`isa` alone lists them all"),
+        ("][", "`isa` alone lists them all"),
+    ],
+)
+def test_a_hint_is_sensible(pattern: str, hint: str) -> None:
+    with pytest.raises(package.LaunchError) as caught:
+        list(instruction_tables(pattern))
+    assert caught.value.hint == hint
 
 
 def test_a_terminal_is_drawn_on() -> None:
@@ -184,3 +280,85 @@ def test_long_work_shows_itself_on_a_terminal_only(
         assert stream.text.endswith("\r") and not stream.text.split("\r")[-2].strip()
     else:
         assert stream.text == ""
+
+
+def test_work_that_reports_shows_itself_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = _Stream(terminal=True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    threads = threading.active_count()
+    with progress.polled("k is simulated", "CTAs") as line:
+        line.report(0, 9)
+        assert stream.text == "" and threading.active_count() == threads
+        time.sleep(1.1)
+        line.report(4, 9)
+        assert stream.text == "\rtilewright: k is simulated, 4 of 9 CTAs, 1 s"
+        line.before(lambda text: stream.write(text))("printed\n")
+    assert "".join(re.findall(r"[^\r]*\r([^\r]*)$", stream.text)) == "printed\n"
+
+
+def test_there_is_one_line_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_AFTER_POLLED", 0.0)
+    stream = _Stream(terminal=True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress.polled("second", "") as second:
+        with progress.polled("first", "") as first:
+            first.report(1, 9)
+            second.report(1, 9)
+        assert "first" in stream.text and "second" not in stream.text
+        time.sleep(0.3)
+        second.report(2, 9)
+        assert "second, 2 of 9" in stream.text
+    assert not re.split("\r", stream.text)[-2].strip() and stream.text.endswith("\r")
+
+
+LONG = """
+import numpy as np
+import tilewright
+from tilewright import simt as T
+
+@T.function
+def long(A: T.Tensor((32,), "float32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=100000, block=32))
+    x: T.float32 = 1.0
+    i: T.int32 = 0
+    while i < 200000:
+        x = x * T.float32(0.5) + T.float32(1)
+        i = i + 1
+    A[T.cuda.lane_id()] = x
+
+executable = tilewright.compile(long, target="sm_90a", backend="sim")
+executable(np.zeros(32, np.float32))
+"""
+
+
+@pytest.mark.parametrize("thread", [False, True], ids=["main", "thread"])
+def test_a_long_launch_shows_how_far_it_is_and_an_interrupt_leaves_nothing_of_it(
+    tmp_path: Path, thread: bool
+) -> None:
+    path = tmp_path / "long.py"
+    text = LONG
+    if thread:
+        *start, call = text.strip().splitlines()
+        waited = "import threading, time\nthreading.Thread(target=work, daemon=True).start()\n"
+        text = "\n".join([*start, f"def work():\n    {call}", waited, "time.sleep(600)"])
+    path.write_text(text)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tilewright", "run", str(path)]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        written = b""
+        while not re.search(rb"long\w* is simulated, [1-9]\d* of 100000 CTAs, \d+ s", written):
+            written += os.read(ours, 1 << 16)
+        process.send_signal(signal.SIGINT)
+        try:
+            while data := os.read(ours, 1 << 16):
+                written += data
+        except OSError:
+            pass  # the end of a terminal that nobody has open any more
+        assert process.wait(timeout=120) == 130
+    os.close(ours)
+    said = written.decode()
+    assert "Traceback" not in said and "tilewright: interrupted" in said
+    # What the terminal shows in the end is behind the last return of each line.
+    left = [each.rstrip("\r").split("\r")[-1] for each in said.split("\n")]
+    assert "tilewright: interrupted" in left and not any("CTAs" in each for each in left)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright import driver
+from tilewright import cli, driver
 from tilewright.base.errors import CompilerBug, MemoryFault
 from tilewright.base.targets import target
 from tilewright.runtime import nvrtc
@@ -284,7 +284,36 @@ def test_an_unsafe_folder_is_told_of_once_and_not_used(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = program(tmp_path, str(tmp_path / "file" / "cache"))
-    assert done.returncode == 0 and "cache" not in done.stderr
+    assert done.returncode == 0
+    assert done.stderr.count("cache") == 2 and "it cannot be made (Not a directory)" in done.stderr
+
+
+@pytest.mark.parametrize("action", [(), ("clear",)])
+def test_the_command_says_which_folder_cannot_be_used_and_why(
+    tmp_path: Path, action: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").write_text("")
+    place = str(tmp_path / "file" / "cache")
+    done = program(tmp_path, place, *action, command="cache")
+    assert done.returncode == 1 and f"{place} is not used" in done.stderr
+    assert "Not a directory" in done.stderr
+
+
+def test_the_command_says_what_it_could_not_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = Cache(tmp_path)
+    for number in range(3):
+        cache.put("native", str(number), b"code")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert cli.main(["cache", "clear", "--cache", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("0 entries removed")
+    assert "3 could not be removed" in said.err and "Operation not permitted" in said.err
 
 
 def test_the_command_line_goes_before_the_environment(tmp_path: Path) -> None:
@@ -309,4 +338,4 @@ def test_the_command_shows_and_clears_the_cache(tmp_path: Path) -> None:
 
 def test_there_may_be_no_cache_to_show(tmp_path: Path) -> None:
     done = program(tmp_path, "off", command="cache")
-    assert done.returncode == 0 and "no cache" in done.stderr
+    assert done.returncode == 0 and "no cache: it is off" in done.stderr

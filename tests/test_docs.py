@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import tilewright
+from tilewright import simt
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -62,9 +63,23 @@ def test_the_reference_of_errors_is_up_to_date() -> None:
     assert (ROOT / "docs" / "errors.md").read_text() == tool("write_error_reference")["text"]()
 
 
+def test_the_table_of_kinds_of_findings_is_up_to_date() -> None:
+    written = (ROOT / "docs" / "check-kinds.md").read_text()
+    assert written == tool("write_check_reference")["text"]()
+
+
 def test_the_table_of_instructions_is_up_to_date() -> None:
     written = (ROOT / "docs" / "instruction-table.md").read_text()
     assert written == tool("write_instruction_reference")["text"]()
+
+
+def test_the_table_of_functions_is_up_to_date_and_states_every_error() -> None:
+    written = (ROOT / "docs" / "functions.md").read_text()
+    assert written == tool("write_function_reference")["text"]()
+    rows = re.findall(r"^\| `(.*?)` \| (.*?) \| (.*?) \|$", written, re.MULTILINE)
+    for name, _, error in rows:
+        assert re.match(r"\d ulp|exact|rounded once", error), name
+        assert "T." not in name or hasattr(simt, name.removeprefix("T.")), name
 
 
 def test_the_pictures_of_layouts_are_up_to_date_and_all_are_shown() -> None:

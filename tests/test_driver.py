@@ -83,7 +83,7 @@ def test_arguments_that_are_named_wrongly(
     positional: int, named: dict[str, Any], message: str
 ) -> None:
     a = np.zeros(4, np.float32)
-    given = {name: a if value == 0 else value for name, value in named.items()}
+    given: dict[str, Any] = {k: a if value == 0 else value for k, value in named.items()}
     with pytest.raises(LaunchError, match=message) as caught:
         tilewright.compile(scale)(*[a, a, 2][:positional], **given)
     assert caught.value.code == "argument-count"
@@ -156,6 +156,14 @@ def test_programs_are_compiled_as_functions_are() -> None:
         ({"step_limit": 1.5}, "bad-option"),
         ({"memory_limit": -1}, "bad-option"),
         ({"pipeline": "default"}, "bad-option"),
+        *(({"cache": cache}, "bad-option") for cache in (3, 0, True, False, b"c", [], "a\0b")),
+        *(({"allow": allow}, "bad-option") for allow in (3, [3], [[]], "nothing", [None])),
+        *(({"workers": workers}, "bad-option") for workers in (True, [], 2.0)),
+        *(({"check": check}, "bad-option") for check in ("loose", [], 2)),
+        *(({"backend": backend}, "bad-option") for backend in (3, [], b"sim", "", 0)),
+        *(({"schedule": schedule}, "bad-option") for schedule in ([], "", 0, b"late")),
+        *(({"numerics": numerics}, "bad-option") for numerics in ([], "", 0, b"fast")),
+        *(({"target": target}, "unknown-target") for target in (3, [], b"sm_90a", {"arch": 90})),
         ({"target": "sm_12"}, "unknown-target"),
         ({"backend": "gpu"}, "missing-tool"),
     ],

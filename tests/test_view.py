@@ -233,6 +233,49 @@ def test_columns_of_tensor_memory_have_32_bits() -> None:
             "bfloat16",
         ),
         ('tmem_datapath_layout("D", 128, 16)', tmem_datapath_layout("D", 128, 16), (128, 16), None),
+        ("TileLayout(S[(8, 4) : (4, 1)]).pack(2)", TileLayout(S[(8, 2) : (2, 1)]), None, None),
+        (
+            "TileLayout(S[(8, 4) : (4, 1)]).unpack(count=2)",
+            TileLayout(S[(8, 4, 2) : (8, 2, 1)]),
+            None,
+            None,
+        ),
+        (
+            'mma_shared_layout("float16", 3, (8, 64)).pack(2)',
+            mma_shared_layout("float16", 3, (8, 64)).pack(2),
+            (8, 32),
+            None,
+        ),
+        (
+            'mma_shared_layout("float16", 3, (8, 64)).unpack(2)',
+            mma_shared_layout("float16", 3, (8, 64)).unpack(2),
+            (8, 128),
+            None,
+        ),
+        (
+            "TileLayout(S[(8, 4) : (4, 1)]).group((2, 16))",
+            TileLayout(S[(2, 4, 4) : (16, 4, 1)]),
+            (2, 16),
+            None,
+        ),
+        (
+            "TileLayout(S[(8, 4) : (4, 1)]).permute_dims((1, 0))",
+            TileLayout(S[(4, 8) : (1, 4)]),
+            None,
+            None,
+        ),
+        (
+            "TileLayout(S[(8, 4) : (4, 1)]).tile(TileLayout(S[(2, 3) : (3, 1)]), (2, 3), (8, 4))",
+            TileLayout(S[(2, 8, 3, 4) : (96, 4, 32, 1)]),
+            (16, 12),
+            None,
+        ),
+        (
+            "TileLayout(S[8 : 1]).direct_sum(TileLayout(S[2 : 8]), (2,), (8,))",
+            TileLayout(S[(2, 8) : (8, 1)]),
+            (16,),
+            None,
+        ),
     ],
 )
 def test_the_notation_is_that_of_programs(
@@ -275,6 +318,63 @@ def test_what_is_no_layout_is_refused_at_its_place(text: str, code: str, caret: 
     assert location
     if caret is not None:
         assert text[location.column : location.end_column] == caret
+
+
+def test_the_notation_has_what_the_documentation_says() -> None:
+    """Every method in the table of docs/layouts.md, and every function that makes a layout."""
+    page = (Path(__file__).parent.parent / "docs" / "layouts.md").read_text()
+    named = set(re.findall(r"`?layout\.(\w+)\(", page)) | set(re.findall(r"`(\w+_layout)`", page))
+    assert {"tile", "group", "permute_dims", "pack", "unpack", "mma_shared_layout"} <= named
+    for name in named:
+        with pytest.raises(TilewrightError) as raised:
+            of = "TileLayout(S[4:1])." if hasattr(TileLayout, name) else ""
+            described(f"{of}{name}(nothing=0)")
+        assert raised.value.code in ("bad-call", "bad-layout")
+
+
+def test_what_is_not_called_is_named() -> None:
+    with pytest.raises(TilewrightError, match=r"no call of TileLayout\(S\[4:1\]\)\.apply"):
+        described("TileLayout(S[4:1]).apply(2)")
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("S[(8, 4) : (4, 1)]", []),
+        ("S[(8, 4) : (-4, 1)] + 28", []),
+        ("S[(8, 4) : (-4, 1)]", ["m reaches down to -28, below the start."]),
+        ("S[(4, 8) : (8@laneid, 1@laneid)]", []),
+        (
+            "S[(4, 8) : (64@laneid, 1@laneid)]",
+            ["laneid reaches up to 199; a warp has 0–31."],
+        ),
+        (
+            "S[(4, 32) : (2@wid_in_wg, 1@laneid)]",
+            ["wid_in_wg reaches up to 6; a warpgroup has 0–3."],
+        ),
+        ("S[(8, 4) : (1, 1)]", ["elements overlap: 32 elements lie in 11 places."]),
+        ("S[(8, 4) : (0, 0)]", ["elements overlap: 32 elements lie in 1 place."]),
+        ("S[8 : 1] + R[2 : 8]", []),
+        (
+            "S[8 : 1] + R[2 : 4]",
+            ["elements overlap: 16 elements and copies lie in 12 places."],
+        ),
+        ("S[(2, 4) : (1@laneid, 1@TCol)] + R[2 : 2@laneid]", []),
+        ('mma_shared_layout("float16", 3, (8, 64))', []),
+    ],
+)
+@pytest.mark.parametrize("dtype", [None, "float32"])
+def test_what_is_wrong_with_a_layout_is_told(
+    text: str, notes: list[str], dtype: str | None
+) -> None:
+    of = described(text)
+    told = [each for each in picture(of.layout, of.shape, dtype).page.notes if "Warning" in each]
+    assert told == [f"Warning: {each}" for each in notes]
+
+
+def test_the_bytes_of_a_layout_with_negative_strides_are_counted() -> None:
+    text = picture(read_layout("S[(8, 4) : (-4, 1)]"), None, "float32").text()
+    assert "8 × 4 float32 in 128 bytes of memory" in text
 
 
 def test_a_shape_that_does_not_fit_is_refused() -> None:

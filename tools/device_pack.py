@@ -50,7 +50,7 @@ def pack(folder: Path, target: str, names: Iterable[str]) -> list[dict[str, Any]
         if wanted and not any(name in case.name for name in wanted):
             continue
         try:
-            entries.append(_entry(folder, target, case))
+            entries.append(entry(folder, target, case))
         except TargetError as error:
             print(f"left out: {case.name}: {error.message}")
         except Exception as error:
@@ -58,13 +58,18 @@ def pack(folder: Path, target: str, names: Iterable[str]) -> list[dict[str, Any]
     return entries
 
 
-def _entry(folder: Path, target: str, case: Case) -> dict[str, Any]:
+def entry(folder: Path, target: str, case: Case, *, simulated: bool = True) -> dict[str, Any]:
+    """Write the files of a case, and give what the manifest says of it.
+
+    What is not simulated is expected to leave its arguments as they are.
+    """
     ex = tilewright.compile(case.program, target=target, backend="sim", numerics="exact")
     arguments = tuple(_aligned(each) for each in case.arguments)
     arrays = [each for each in arguments if isinstance(each, np.ndarray)]
     given = [_raw(each).copy() for each in arrays]
     launches = _launches(ex, arguments, arrays)
-    ex(*arguments)
+    if simulated:
+        ex(*arguments)
     stem = re.sub(r"\W+", "_", case.name)
     cubin, data = f"{stem}.cubin", f"{stem}.npz"
     (folder / cubin).write_bytes(ex.cubin())

@@ -1,9 +1,11 @@
 """The command `tilewright`: arguments in, calls of the other modules out.
 
 tilewright run SCRIPT [ARGS…]
+tilewright check SCRIPT [ARGS…]
 tilewright source SCRIPT[::NAME]
 tilewright build SCRIPT[::NAME] --target sm_90a -o kernel.cubin
 tilewright view LAYOUT [-o layout.svg]
+tilewright view TRACE.json [-o timeline.html]
 tilewright isa [PATTERN]
 tilewright cache [clear]
 tilewright doctor
@@ -14,24 +16,32 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from argparse import REMAINDER, ArgumentParser, Namespace
+from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 
 from tilewright import __version__, compat, driver
-from tilewright.base.errors import LaunchError
+from tilewright.base.errors import CheckError, LaunchError
+from tilewright.base.findings import counted
 from tilewright.compat.children import children_begin_with
+from tilewright.compat.collected import Collected
 from tilewright.compat.names import PACKAGES
-from tilewright.compat.scripts import FirstCompile, Script, reported
+from tilewright.compat.scripts import Choice, Script, caller_of, reported
 from tilewright.driver import Defaults, Executable
 from tilewright.ir.statements import PARTS
 from tilewright.passes.show_state import Dump
+from tilewright.runtime.checking import Checking
 from tilewright.runtime.files import write_whole
+from tilewright.sim.check.kinds import BY_NAME
+from tilewright.sim.check.report import as_json, as_sarif
+from tilewright.sim.trace.recorder import Recorder
+from tilewright.sim.trace.trace import trace_of
 from tilewright.view import tables
-from tilewright.view.command import file_of, pictured
+from tilewright.view.command import file_of, pictured, timeline_of
 from tilewright.view.compiled import cache_tables, size_text
 from tilewright.view.doctor import doctor_tables
 from tilewright.view.forms import instruction_tables
@@ -41,17 +51,104 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; give the exit code."""
     parser = _parser()
     parsed = parser.parse_args(arguments)
-    if parsed.command is _run and not parsed.module and parsed.script in ([], ["--"]):
-        parser.error("run needs a SCRIPT, or -m MODULE")
+    if parsed.command is _run and (problem := _problem(parsed)):
+        parser.error(problem)
     try:
-        return reported(lambda: parsed.command(parsed))
+        with tables.streams_there():
+            return reported(lambda: _commanded(parsed))
     finally:
         compat.uninstall()
 
 
-def _run(parsed: Namespace) -> None:
+def _commanded(parsed: Namespace) -> int:
+    with tables.reader_may_leave():
+        return parsed.command(parsed) or 0
+    return 0
+
+
+def _problem(parsed: Namespace) -> str | None:
+    """Say what is wrong with the options of a run, if something is."""
+    if not parsed.module and parsed.script in ([], ["--"]):
+        return f"{parsed.name} needs a SCRIPT, or -m MODULE"
+    if parsed.trace and parsed.check:
+        return "--trace and --check watch a kernel in different ways: one at a time"
+    if parsed.trace and parsed.backend == "gpu":
+        return "--trace runs kernels on the simulator: leave --backend gpu away"
+    if parsed.trace_cta and not parsed.trace:
+        return "--trace-cta goes with --trace"
+    if not parsed.check:
+        given = next((name for name in _CHECKING if getattr(parsed, name)), None)
+        return f"--{given} goes with --check" if given else None
+    if parsed.backend == "gpu":
+        return "--check runs kernels on the simulator: leave --backend gpu away"
+    return None
+
+
+def _run(parsed: Namespace) -> int:
+    if parsed.trace:
+        _run_traced(parsed)
+        return 0
+    if not parsed.check:
+        _run_program(parsed, Defaults())
+        return 0
+    checking = Checking(parsed.strict, frozenset(parsed.allow), parsed.schedules or 0)
+    with Collected() as collected:
+        try:
+            _run_program(
+                parsed,
+                Defaults(
+                    check="strict" if checking.strict else True,
+                    allow=checking.allow,
+                    schedules=checking.schedules,
+                    on_findings=collected,
+                ),
+            )
+        except CheckError as fault:
+            # It is among the findings. A program goes on after all others.
+            if (caller := caller_of(fault)) is not None:
+                _say(f"the program ends at {caller.header()}, by a fault that is told below")
+        except SystemExit as stop:
+            if stop.code:
+                raise
+        finally:
+            _report(parsed, collected)
+        return int(checking.fails(collected.findings()))
+
+
+def _report(parsed: Namespace, collected: Collected) -> None:
+    """Tell what the checker found, once, on the error output and in files that were asked for."""
+    findings, calls = collected.findings(), collected.calls()
+    for each in findings:
+        print(f"{each}\n", file=sys.stderr)
+    if calls:
+        _say(f"the checker found {counted(findings)} in {calls} call{'s' * (calls != 1)}")
+    else:
+        _say("no kernel was called, so nothing was checked")
+    if parsed.json:
+        _write(parsed.json, as_json(findings, calls, __version__).encode())
+    if parsed.sarif:
+        _write(parsed.sarif, as_sarif(findings, __version__, Path.cwd()).encode())
+
+
+def _run_traced(parsed: Namespace) -> None:
+    """Run a program, and write what its kernels did, also if one of them did not end well."""
+    recorder = Recorder(parsed.trace_cta or [(0, 0, 0)])
+    try:
+        _run_program(parsed, Defaults(recorder=recorder))
+    finally:
+        trace = trace_of(recorder)
+        _write(parsed.trace, trace.json().encode())
+        if not trace.timelines:
+            _say("no kernel with such a CTA was simulated: the timeline is empty")
+        elif trace.dropped:
+            _say(f"the timeline ends early: it has room for {recorder.limit} events")
+        _say(f"{parsed.trace} is written; `tilewright view {parsed.trace}` draws it")
+
+
+def _run_program(parsed: Namespace, checking: Defaults) -> None:
     announcement = _Announcement({driver.dump(text) for text in parsed.dump})
-    defaults = Defaults(
+    defaults = replace(
+        checking,
         target=parsed.target,
         backend=parsed.backend,
         schedule=parsed.schedule,
@@ -63,11 +160,30 @@ def _run(parsed: Namespace) -> None:
     words = parsed.module or parsed.script
     name, *rest = words[1:] if words[0] == "--" else words
     _substitute(parsed)
-    entered = partial(_enter_child, tuple(parsed.keep), defaults)
+    # Processes that the program starts record nothing.
+    entered = partial(_enter_child, tuple(parsed.keep), replace(defaults, recorder=None))
     with driver.session(defaults), children_begin_with(entered):
-        Script(name, tuple(rest), is_module=bool(parsed.module)).run()
-    for each in announcement.missing:
-        _say(f"no kernel that was compiled has a statement at line {each.line}")
+        try:
+            Script(name, tuple(rest), is_module=bool(parsed.module)).run()
+        except SystemExit as stop:
+            if stop.code or not announcement.missing:
+                raise
+    _require_shown(announcement)
+
+
+def _require_shown(announcement: _Announcement) -> None:
+    """End with 2 if a state was to be shown at a line that no kernel has."""
+    missing = sorted(announcement.missing, key=lambda each: (each.file or "", each.line))
+    if missing and not announcement.names:
+        _say("no kernel was compiled in this process: no state was shown")
+    elif missing:
+        error = LaunchError(
+            f"there is no state to show at {', '.join(each.place for each in missing)}",
+            code="bad-option",
+            expected=f"a line with a statement of {', '.join(announcement.names)}",
+        )
+        print(error, file=sys.stderr)
+        raise SystemExit(2)
 
 
 def _enter_child(keep: tuple[str, ...], defaults: Defaults) -> None:
@@ -89,8 +205,7 @@ def _source(parsed: Namespace) -> None:
             text = compiled.sass()
         case _:
             text = compiled.source
-    with tables.reader_may_leave():
-        sys.stdout.write(text)
+    sys.stdout.write(text)
 
 
 def _build(parsed: Namespace) -> None:
@@ -98,6 +213,11 @@ def _build(parsed: Namespace) -> None:
 
 
 def _view(parsed: Namespace) -> None:
+    if parsed.layout.endswith(".json"):
+        output = parsed.output or f"{parsed.layout.removesuffix('.json')}.html"
+        _write(output, timeline_of(parsed.layout).encode())
+        _say(f"{output} is written: any browser opens it")
+        return
     if "::" in parsed.layout:
         _substitute(parsed)
     shown = pictured(parsed.layout, parsed.shape, parsed.dtype, lambda path: Script(path).names())
@@ -108,19 +228,26 @@ def _view(parsed: Namespace) -> None:
 
 
 def _isa(parsed: Namespace) -> None:
-    with tables.reader_may_leave():
-        tables.write(instruction_tables(parsed.pattern), sys.stdout)
+    tables.write(instruction_tables(parsed.pattern), sys.stdout)
 
 
-def _cache(parsed: Namespace) -> None:
+def _cache(parsed: Namespace) -> int:
     cache = driver.compile_cache(parsed.cache)
-    if cache is None:
-        _say("there is no cache: it is off, or its folder cannot be used")
+    if cache is None and driver.cache_place(parsed.cache) == "off":
+        _say("there is no cache: it is off")
+    elif cache is None:
+        _say("there is no cache")
+        return 1
     elif parsed.action == "clear":
-        count, size = cache.clear()
-        print(f"{count} entries removed, {size_text(size)}")
+        cleared = cache.clear()
+        print(f"{cleared.count} entries removed, {size_text(cleared.size)}")
+        for path, reason in cleared.left[:1]:
+            count = len(cleared.left)
+            _say(f"{count} could not be removed; {path}: {reason}")
+        return int(bool(cleared.left))
     else:
         tables.write(cache_tables(cache, time.time()), sys.stdout)
+    return 0
 
 
 def _doctor(parsed: Namespace) -> None:
@@ -139,10 +266,16 @@ def _write(name: str, data: bytes) -> None:
 
 def _compiled(parsed: Namespace) -> Executable:
     path, _, name = parsed.script.partition("::")
-    first: FirstCompile[Executable] = FirstCompile(name or None)
+    choice: Choice[Executable] = Choice(name or None, driver.compile, _say)
     _substitute(parsed)
-    with driver.session(Defaults(target=parsed.target, cache=parsed.cache, on_compile=first)):
-        return first.run(Script(path))
+    defaults = Defaults(
+        target=parsed.target,
+        cache=parsed.cache,
+        on_compile=choice,
+        on_call=choice.before_call,
+    )
+    with driver.session(defaults):
+        return choice.run(Script(path))
 
 
 def _substitute(parsed: Namespace) -> None:
@@ -154,16 +287,19 @@ def _substitute(parsed: Namespace) -> None:
 class _Announcement:
     """Says where a program runs and for which target, once for each.
 
-    `missing` are the states to show whose lines have not been compiled by now.
+    `missing` are the states to show whose lines have not been compiled by now, `names` those of
+    what has been.
     """
 
     def __init__(self, dumps: set[Dump]) -> None:
         self._said: set[str] = set()
         self.missing = dumps
+        self.names: dict[str, None] = {}
 
     def __call__(self, executable: Executable) -> None:
         gpu, target = executable.gpu, executable.target
-        self.missing = {d for d in self.missing if not executable.has_breakpoint(d.line)}
+        self.names[executable.name] = None
+        self.missing = {each for each in self.missing if not executable.has_breakpoint(each)}
         key = f"{executable.backend} {target}"
         if key not in self._said:
             self._said.add(key)
@@ -192,33 +328,42 @@ def _parser() -> ArgumentParser:
     )
     _common(run)
     run.add_argument("--backend", choices=driver.BACKENDS, help="where kernels run")
-    run.add_argument(
-        "--schedule",
-        metavar="WHEN",
-        help="when asynchronous operations land: late, eager, random or random:SEED",
-    )
-    run.add_argument(
-        "--numerics",
-        choices=driver.NUMERICS,
-        help="how the simulator rounds products and approximate functions",
-    )
+    _simulated(run)
     run.add_argument(
         "--dump",
         action="append",
         default=[],
-        metavar="PARTS@LINE",
+        metavar="PARTS@[FILE:]LINE",
         help=f"print the state before a line, such as {','.join(PARTS)}@12",
     )
+    run.add_argument("--check", action="store_true", help="check every launch, as `check` does")
+    _checking(run)
+    _program(run)
     run.add_argument(
-        "-m", dest="module", nargs=REMAINDER, metavar="MODULE", help="run a module, not a file"
+        "--trace", metavar="FILE", help="write a timeline of every launch, for `view` and Perfetto"
     )
     run.add_argument(
-        "script",
-        nargs=REMAINDER,
-        metavar="SCRIPT",
-        help="and its arguments; or a folder with __main__.py",
+        "--trace-cta",
+        action="append",
+        default=[],
+        type=_coordinates,
+        metavar="X,Y,Z",
+        help="record this CTA (0,0,0 if left out); may be given again",
     )
-    run.set_defaults(command=_run)
+    run.set_defaults(command=_run, name="run")
+
+    check = commands.add_parser(
+        "check",
+        help="run a program, and tell the races and other faults of its kernels",
+        usage="tilewright check [OPTIONS] SCRIPT [ARGS…]\n"
+        "       tilewright check [OPTIONS] -m MODULE [ARGS…]",
+    )
+    _common(check)
+    _simulated(check)
+    _checking(check)
+    _program(check)
+    check.set_defaults(command=_run, name="check", check=True, backend=None, dump=[])
+    check.set_defaults(trace=None, trace_cta=[])
 
     source = commands.add_parser("source", help="print the CUDA C++ text of a program's kernel")
     _common(source)
@@ -240,16 +385,20 @@ def _parser() -> ArgumentParser:
     build.add_argument("-o", dest="output", required=True, metavar="FILE")
     build.set_defaults(command=_build)
 
-    view = commands.add_parser("view", help="show a layout as text, or as a picture (SVG)")
+    view = commands.add_parser(
+        "view", help="show a layout as text or as a picture (SVG), or a timeline (HTML)"
+    )
     view.add_argument(
         "layout",
-        metavar="LAYOUT",
+        metavar="LAYOUT|TRACE.json",
         help="""such as 'mma_shared_layout("float16", 3, (8, 64))', 'S[(8, 4) : (4, 1)]', """
-        "or file.py::NAME",
+        "or file.py::NAME; or a file that `run --trace` has written",
     )
     view.add_argument("--shape", metavar="N,M", help="of the tensor, such as 8,64")
     view.add_argument("--dtype", metavar="TYPE", help="of its elements, such as float16")
-    view.add_argument("-o", dest="output", metavar="FILE", help="ends in .svg or .txt")
+    view.add_argument(
+        "-o", dest="output", metavar="FILE", help="ends in .svg or .txt; of a trace in .html"
+    )
     view.set_defaults(command=_view, keep=[], target=None)
 
     isa = commands.add_parser("isa", help="list the instructions there are, or describe some")
@@ -267,6 +416,69 @@ def _parser() -> ArgumentParser:
     _cached(doctor)
     doctor.set_defaults(command=_doctor)
     return parser
+
+
+def _simulated(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--schedule",
+        metavar="WHEN",
+        help="when asynchronous operations land: late, eager, random or random:SEED",
+    )
+    parser.add_argument(
+        "--numerics",
+        choices=driver.NUMERICS,
+        help="how the simulator rounds products and approximate functions",
+    )
+
+
+# The options of a run that are the checker's.
+_CHECKING = ("strict", "allow", "schedules", "json", "sarif")
+
+
+def _checking(parser: ArgumentParser) -> None:
+    parser.add_argument("--strict", action="store_true", help="fail on warnings too")
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        choices=BY_NAME,
+        metavar="KIND",
+        help="do not tell findings of a kind, such as missing-proxy-fence-war",
+    )
+    parser.add_argument(
+        "--schedules",
+        type=_count,
+        metavar="N",
+        help="check by late, eager and N random orders besides",
+    )
+    for name, what in (("json", "JSON"), ("sarif", "SARIF 2.1.0")):
+        parser.add_argument(f"--{name}", metavar="FILE", help=f"write the findings as {what}")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def _coordinates(text: str) -> tuple[int, int, int]:
+    numbers = text.split(",")
+    if len(numbers) != 3 or not all(each.isdecimal() for each in numbers):
+        raise ArgumentTypeError(f"{text!r} are not three numbers, such as 1,0,0")
+    x, y, z = map(int, numbers)
+    return x, y, z
+
+
+def _program(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-m", dest="module", nargs=REMAINDER, metavar="MODULE", help="run a module, not a file"
+    )
+    parser.add_argument(
+        "script",
+        nargs=REMAINDER,
+        metavar="SCRIPT",
+        help="and its arguments; or a folder with __main__.py",
+    )
 
 
 def _cached(parser: ArgumentParser) -> None:

@@ -12,45 +12,52 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache as cached
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from tilewright import codegen, sim
-from tilewright.base.errors import LaunchError, TargetError
+from tilewright.base.errors import CheckError, LaunchError, SimulationError, TargetError
+from tilewright.base.findings import Finding, counted
 from tilewright.base.store import NOWHERE, Store
 from tilewright.base.targets import Target, requested_arch
 from tilewright.base.targets import target as target_named
-from tilewright.codegen.read_only import read_only_pointers
 from tilewright.frontend.device_functions import DeviceFunction
 from tilewright.frontend.functions import JitTemplate
 from tilewright.ir.expressions import Constant
 from tilewright.ir.statements import PARTS, Kernel, Program
 from tilewright.ir.types import PointerType
 from tilewright.passes import pipeline
+from tilewright.passes.analysis.read_only import read_only_pointers
 from tilewright.passes.analysis.tensor_maps import tensor_map_bases, written_tensor_maps
 from tilewright.passes.check_target import choose_target, has_instructions
 from tilewright.passes.show_state import Dump, has_breakpoint
 from tilewright.runtime import nvrtc
-from tilewright.runtime.arguments import bind, flattened
+from tilewright.runtime.arguments import Bound, bind, flattened
 from tilewright.runtime.cache import Cache, default_folder, opened
+from tilewright.runtime.checking import Checking, checked
 from tilewright.runtime.cuda_driver import Gpu, find_gpu, require_gpu
 from tilewright.runtime.gpu import Launcher
-from tilewright.runtime.host import HostRun
+from tilewright.runtime.host import HostRun, Values
 from tilewright.runtime.nvdisasm import disassemble
 from tilewright.runtime.once import Once
 from tilewright.runtime.simulator import Simulator
 from tilewright.runtime.staging import stage
+from tilewright.sim.check.kinds import BY_NAME
+from tilewright.sim.trace.recorder import Grid, Recorder
+from tilewright.sim.trace.trace import Trace, trace_of
 
 BACKENDS = ("auto", "gpu", "sim")
 SCHEDULES = ("late", "eager", "random")
 NUMERICS = ("fast", "exact")
+CHECKS = (False, True, "strict")
 _CACHE = "TILEWRIGHT_CACHE"  # the environment variable
 TargetLike = str | Target | Mapping[str, Any] | None
+Check = bool | Literal["strict"]
 
 
 @runtime_checkable
@@ -67,10 +74,13 @@ class HasProgram(Protocol):
 class Defaults:
     """What holds for every `compile` of a session, such as a script under `tilewright run`.
 
-    `target`, `backend`, `schedule`, `numerics` and `cache` override what the program asks for,
-    `cpu` is LLVM's name of the processor to make code for, `dumps` are states to show;
-    `on_compile` is called with every new executable. Raises `TilewrightError` for a value that is
-    none.
+    `target`, `backend`, `schedule`, `numerics`, `cache` and `check` override what the program asks
+    for, `allow` adds to it; checked calls run by `schedules` seeds too. `cpu` is LLVM's name of the
+    processor to make code for, `dumps` are states to show. `on_compile` is called with every new
+    executable, `on_call` before every call of one, `on_findings` with what each checked call has
+    found, which is then not raised. Where there is a `recorder`, calls run on the simulator and
+    tell it what happens; none is checked. `plain` says that calls are left as they are.
+    Raises `TilewrightError` for a value that is none.
     """
 
     target: str | None = None
@@ -81,8 +91,17 @@ class Defaults:
     cache: str | None = None
     dumps: tuple[Dump, ...] = ()
     on_compile: Callable[[Executable], None] | None = None
+    on_call: Callable[[Executable], None] | None = None
+    check: Check | None = None
+    allow: frozenset[str] = frozenset()
+    schedules: int = 0
+    on_findings: Callable[[Sequence[Finding]], None] | None = None
+    recorder: Recorder | None = None
+    plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        plain = not self.check and self.recorder is None and self.on_call is None
+        object.__setattr__(self, "plain", plain)
         if self.target is not None:
             requested_arch(self.target)
         if self.backend is not None:
@@ -91,6 +110,10 @@ class Defaults:
             _schedule(self.schedule)
         if self.numerics is not None:
             _numerics(self.numerics)
+        if self.check is not None:
+            _check(self.check)
+        if self.allow:
+            _kinds(self.allow)
 
 
 _session = Defaults()
@@ -105,6 +128,11 @@ def session(defaults: Defaults) -> Generator[None]:
         yield
     finally:
         _session = before
+
+
+def defaults() -> Defaults:
+    """Give what holds now."""
+    return _session
 
 
 @dataclass(frozen=True)
@@ -135,6 +163,8 @@ class Executable:
         gpu: Gpu | None,
         simulator: Simulator,
         store: Store,
+        check: Check = False,
+        allow: frozenset[str] = frozenset(),
     ) -> None:
         self.program = program
         self.ir = lowered
@@ -142,6 +172,11 @@ class Executable:
         self.gpu = gpu
         self._written = _written(lowered)
         self._simulator = simulator
+        self._check: Check = check
+        self._allow = allow
+        self._instrumented = Once(simulator.instrumented)
+        self._traced = Once(simulator.traced)
+        self._told: set[object] = set()
         self._said_that_copies_are_made = False
         self._source = Once(lambda: codegen.generate(lowered, target).text)
         self._built = Once(lambda: nvrtc.build(self.source, target, self.name, store))
@@ -194,18 +229,74 @@ class Executable:
             for kernel in self.ir.kernels
         }
 
-    def has_breakpoint(self, line: int) -> bool:
+    def has_breakpoint(self, wish: Dump) -> bool:
         """Tell whether a call shows the state at a line of the program."""
-        return has_breakpoint(self.ir, line)
+        return has_breakpoint(self.ir, wish)
 
-    def __call__(self, *arguments: Any, **named: Any) -> None:
+    def __call__(
+        self,
+        *arguments: Any,
+        check: Check | None = None,
+        allow: Iterable[str] | None = None,
+        **named: Any,
+    ) -> None:
         """Run the program, with arguments by position or name; arrays that it writes are changed.
 
         On a GPU it returns as soon as the launches are queued, unless arrays of the CPU are
-        copied there and back. Raises `LaunchError` for arguments or a launch that cannot be, and
-        `SimulationError` for what goes wrong in a kernel.
+        copied there and back. `check` and `allow` are as in `compile`, for this call: a checked
+        call runs on the simulator. Raises `LaunchError` for arguments or a launch that cannot be,
+        `SimulationError` for what goes wrong in a kernel, and `CheckError` for what the checker
+        finds.
         """
-        self._call(self._in_order(arguments, named) if named else arguments)
+        # As most calls are, and as quickly as that can be told.
+        if _session.plain and check is None and allow is None and not (named or self._check):
+            self._call(arguments)
+            return
+        if _session.on_call is not None:
+            _session.on_call(self)
+        checking = self._asked(check, allow, named)
+        given = self._in_order(arguments, named) if named else arguments
+        if _session.recorder is not None:
+            self._record(given, _session.recorder)
+        elif checking is None:
+            self._call(given)
+        else:
+            self._call_checked(given, checking)
+
+    def trace(self, *arguments: Any, ctas: Iterable[Grid] | None = None, **named: Any) -> Trace:
+        """Run the program on the simulator, and give a timeline of what it does.
+
+        Arguments are those of a call. `ctas` are the coordinates (x, y, z) of the CTAs that are
+        recorded in each launch, (0, 0, 0) alone if left out. Raises as a call does; a
+        `SimulationError` then has the trace up to there as its `trace`.
+        """
+        if ctas is not None and "ctas" in {param.name for param in self.program.params}:
+            named["ctas"], ctas = ctas, None
+        if _session.on_call is not None:
+            _session.on_call(self)
+        recorder = Recorder() if ctas is None else Recorder(ctas)
+        try:
+            self._record(self._in_order(arguments, named) if named else arguments, recorder)
+        except SimulationError as error:
+            error.trace = trace_of(recorder)
+            raise
+        return trace_of(recorder)
+
+    def _record(self, arguments: tuple[Any, ...], recorder: Recorder) -> None:
+        with self._bound(arguments) as bound:
+            self._run(self._traced(), bound, _print, recorder)
+
+    def _asked(
+        self, check: Check | None, allow: Iterable[str] | None, named: dict[str, Any]
+    ) -> Checking | None:
+        """Say how a call is checked; a parameter of the name of an option takes its argument."""
+        own = {param.name for param in self.program.params}
+        if check is not None and "check" in own:
+            named["check"], check = check, None
+        if allow is not None and "allow" in own:
+            named["allow"], allow = allow, None
+        asked = self._check if check is None else _check(check)
+        return _checking(asked, self._allow | _kinds(allow or ()))
 
     def _in_order(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """Put arguments that are named after those that are not."""
@@ -233,23 +324,86 @@ class Executable:
         return (*arguments, *(named[name] for name in rest))
 
     def _simulate(self, arguments: tuple[Any, ...]) -> None:
+        with self._bound(arguments) as bound:
+            self._run(self._simulator, bound, _print)
+
+    @contextmanager
+    def _bound(self, arguments: tuple[Any, ...]) -> Generator[Bound]:
+        """Bind arguments to memory of the CPU; what was written is copied back at the end."""
         arguments = flattened(arguments)
         staged = stage(arguments)
         if staged is not None:
             self._say_that_copies_are_made("the GPU to the CPU")
         given = arguments if staged is None else staged.arguments
         bound = bind(self.program, given, self._written)
-        run = HostRun(
-            self.ir,
-            lambda kernel, values: self._simulator.launch(kernel, values, bound.memories, _print),
-            _print,
-            bound.sizes,
-        )
-        run(bound.values)
+        yield bound
         bound.copy_back()
         if staged is not None:
             names = enumerate(param.name for param in self.program.params)
             staged.copy_back({position for position, name in names if name in self._written})
+
+    def _run(
+        self,
+        simulator: Simulator,
+        bound: Bound,
+        output: Callable[[str], None],
+        recorder: Recorder | None = None,
+    ) -> tuple[Finding, ...]:
+        """Run the host's part; give what the checker finds in all launches, if it is there."""
+        found: list[Finding] = []
+
+        def launch(kernel: Kernel, values: Values) -> None:
+            found.extend(simulator.launch(kernel, values, bound.memories, output, recorder))
+
+        try:
+            HostRun(self.ir, launch, output, bound.sizes)(bound.values)
+        except CheckError as fault:
+            raise CheckError((*found, *fault.findings), self.name) from fault.__cause__
+        return tuple(found)
+
+    def _call_checked(self, arguments: tuple[Any, ...], checking: Checking) -> None:
+        """Run under the checker; raise or tell what it finds when the outputs are there."""
+        with self._bound(arguments) as bound:
+            found, fault = checked(
+                lambda simulator, prints: self._run(
+                    simulator, bound, _print if prints else lambda text: None
+                ),
+                self._instrumented(),
+                checking.schedules,
+                [each for each in bound.memories if each.name in self._written],
+            )
+            found = checking.told(found)
+            if _session.on_findings is not None:
+                _session.on_findings(found)
+            if fault is not None:
+                raise self._ended(fault, found, checking)
+        if _session.on_findings is None and checking.fails(found):
+            raise CheckError(found, self.name)
+        if _session.on_findings is None:
+            self._tell(found)
+
+    def _ended(
+        self, fault: CheckError, found: tuple[Finding, ...], checking: Checking
+    ) -> BaseException:
+        """Give the error of a run that a fault ended: the fault itself, if its kind is allowed."""
+        cause = fault.__cause__
+        if cause is not None and not checking.fails(found):
+            return cause
+        error = CheckError(found, self.name)
+        error.__cause__ = cause
+        return error
+
+    def _tell(self, found: tuple[Finding, ...]) -> None:
+        """Tell findings that are not raised, each once."""
+        new = [each for each in found if each.fault not in self._told]
+        self._told |= {each.fault for each in new}
+        if new:
+            text = "\n\n".join(map(str, new))
+            print(
+                f"tilewright: the checker found {counted(new)} in {self.name}\n\n{text}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _say_that_copies_are_made(self, way: str) -> None:
         """Say once that arrays go from one memory to another, and back."""
@@ -273,7 +427,9 @@ def compile(
     workers: int | None = None,
     step_limit: int | None = None,
     memory_limit: int | None = None,
-    cache: str | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    check: Check = False,
+    allow: Iterable[str] = (),
     **unknown: Any,
 ) -> Executable:
     """Compile a kernel for a target.
@@ -281,8 +437,8 @@ def compile(
     `target` is a name such as "sm_90a"; `None` or "cuda" stand for that of the GPU, and on the
     simulator for the first usual target that has every instruction of the kernel. `backend` is
     "gpu", "sim" or "auto": the GPU if there is one that runs what the target is compiled to, and
-    neither `schedule` nor `numerics` is asked for, else the simulator. `schedule` says when
-    asynchronous operations land in the simulator: "late" (the default), "eager", "random" or
+    none of `schedule`, `numerics` and `check` is asked for, else the simulator. `schedule` says
+    when asynchronous operations land in the simulator: "late" (the default), "eager", "random" or
     "random:SEED". `numerics` says how it rounds products of matrices and approximate functions:
     "fast" (the default), or "exact" as on the target's chips. `workers` is the number of threads
     that simulate, `step_limit` bounds the turns of loops that the warps of a CTA take together,
@@ -290,26 +446,36 @@ def compile(
     compiled code is kept between processes, or "off"; without it the environment variable
     TILEWRIGHT_CACHE says the same, and without that it is the user's own cache folder.
 
+    With `check` each call is watched by the checker, and raises `CheckError` at its end for the
+    errors that it finds; warnings are told on the error output, or with "strict" raised as well.
+    Kinds of findings that `allow` names are neither.
+
     Raises `TilewrightError`s for everything that is wrong with the program or the options.
     """
     if unknown:
         _refuse("an option", next(iter(unknown)), _OPTIONS)
     program = _program_of(kernel)
-    place = _backend(_session.backend or backend or "auto")
+    place = _backend(_session.backend or ("auto" if backend is None else backend))
     schedule = _session.schedule or schedule
     numerics = _session.numerics or numerics
     options = _options(schedule, numerics, workers, step_limit)
     if memory_limit is not None and not _is_count(memory_limit):
         _refuse("a number of bytes", memory_limit, ("1 or more",))
-    asked = (("schedule", schedule), ("numerics", numerics), ("dump", _session.dumps))
+    place_of_cache = _folder(cache)
+    allowed = _kinds(allow)
+    checking = _checking(_check(check), allowed)
+    asked = (
+        *(("check", checking), ("schedule", schedule)),
+        *(("numerics", numerics), ("dump", _session.dumps), ("trace", _session.recorder)),
+    )
     simulated = next((name for name, value in asked if value), None)
     arch = requested_arch(_session.target or target)
     gpu = _gpu(place, simulated, arch, program)
     chosen = _target(arch, gpu, program)
     lowered = pipeline.lower(program, chosen, pipeline.Options(dumps=_session.dumps))
-    store = compile_cache(cache) or NOWHERE
+    store = compile_cache(place_of_cache) or NOWHERE
     simulator = Simulator(lowered, chosen, options, memory_limit, store)
-    executable = Executable(program, lowered, chosen, gpu, simulator, store)
+    executable = Executable(program, lowered, chosen, gpu, simulator, store, check, allowed)
     if _session.on_compile is not None:
         _session.on_compile(executable)
     return executable
@@ -317,26 +483,44 @@ def compile(
 
 _OPTIONS = (
     *("target", "backend", "schedule", "numerics", "workers", "step_limit", "memory_limit"),
-    "cache",
+    *("cache", "check", "allow"),
 )
 
 
 def compile_cache(place: str | None = None) -> Cache | None:
-    """Open the cache of compiled code: in that folder, or where the session or the user wants it.
+    """Open the cache of compiled code, where `cache_place` says that it is.
 
     Gives `None` where there is to be none ("off"), and where the folder cannot be made or is not
-    safe to read code from.
+    safe to read code from: that is told once, on the error output.
     """
-    place = _session.cache or place or os.environ.get(_CACHE)
+    place = cache_place(place)
     if place == "off":
         return None
-    folder = Path(place).expanduser() if place else default_folder(os.environ, sys.platform)
-    return None if folder is None else _opened(folder.absolute())
+    folder = default_folder(os.environ, sys.platform) if place is None else Path(place)
+    return None if folder is None else _opened(Path(os.path.expanduser(folder)).absolute())
+
+
+def cache_place(place: str | None = None) -> str | None:
+    """Say where compiled code is to be kept: in a folder, "off", or `None` for the user's own.
+
+    What the session says goes first, then `place`, then the environment.
+    """
+    return _session.cache or place or os.environ.get(_CACHE) or None
 
 
 @cached
 def _opened(folder: Path) -> Cache | None:
     return opened(folder, lambda text: print(f"tilewright: {text}", file=sys.stderr, flush=True))
+
+
+def _folder(place: object) -> str | None:
+    """Read where compiled code is to be kept."""
+    if place is None:
+        return None
+    path: object = getattr(place, "__fspath__", lambda: place)()
+    if not isinstance(path, str) or "\0" in path:
+        _refuse("a place for compiled code", place, ("a folder", "off"))
+    return path
 
 
 def _program_of(kernel: object) -> Program:
@@ -404,8 +588,8 @@ def _gpu(place: str, simulated: str | None, arch: str | None, program: Program) 
 def _options(
     schedule: str | None, numerics: str | None, workers: int | None, step_limit: int | None
 ) -> sim.Options:
-    name, seed = _schedule(schedule or "late")
-    numerics = _numerics(numerics or "fast")
+    name, seed = _schedule("late" if schedule is None else schedule)
+    numerics = _numerics("fast" if numerics is None else numerics)
     for what, count in (("a number of workers", workers), ("a step limit", step_limit)):
         if count is not None and not _is_count(count):
             _refuse(what, count, ("1 or more",))
@@ -419,20 +603,46 @@ def _options(
     )
 
 
+def _checking(check: Check, allow: frozenset[str]) -> Checking | None:
+    """Say how calls are checked, if they are; what the session asks for comes first."""
+    if _session.check is not None:
+        check = _session.check
+    if not check:
+        return None
+    return Checking(check == "strict", allow | _session.allow, _session.schedules)
+
+
+def _check(check: Check) -> Check:
+    if check not in CHECKS:
+        _refuse("a way to check", check, tuple(map(repr, CHECKS)))
+    return check
+
+
+def _kinds(names: Iterable[str]) -> frozenset[str]:
+    several = hasattr(names, "__iter__") and type(names) is not str
+    listed: tuple[Any, ...] = tuple(names) if several else (names,)
+    for name in listed:
+        if name not in tuple(BY_NAME):
+            _refuse("a kind of finding", name, tuple(BY_NAME))
+    return frozenset(listed)
+
+
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def dump(text: str) -> Dump:
-    """Read a wish to see the state before a line, such as `shared,regs@12`.
+    """Read a wish to see the state before a line, such as `shared,regs@12` or `regs@file.py:12`.
 
     Raises `LaunchError` (`bad-option`) if it is none.
     """
-    names, _, line = text.partition("@")
+    names, _, place = text.partition("@")
+    file, colon, line = place.rpartition(":")
     parts = tuple(names.split(","))
-    if not set(parts) <= set(PARTS) or not line.isdecimal():
-        _refuse("a state to show", text, (f"{','.join(PARTS)}@LINE", *(f"{p}@LINE" for p in PARTS)))
-    return Dump(parts, int(line))
+    if not set(parts) <= set(PARTS) or not line.isdecimal() or (colon and not file):
+        forms = (f"{','.join(PARTS)}@LINE", *(f"{part}@FILE:LINE" for part in PARTS))
+        _refuse("a state to show", text, forms)
+    return Dump(parts, int(line), file or None)
 
 
 def _numerics(name: str) -> str:
@@ -487,4 +697,4 @@ def _shared_bytes(kernel: Kernel) -> int | None:
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(text)
+    print(text, end="")  # there may be no output

@@ -301,3 +301,31 @@ def test_a_pointer_is_held_in_a_cell() -> None:
 )
 def test_a_cell_holds_a_pointer_of_its_type(text: str) -> None:
     refused(text, "type-mismatch")
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        "None",
+        "T.breakpoint()",
+        "T.cuda.cta_sync()",
+        'T.cuda.printf("%d", n)',
+        "T.ptx.bar.sync(0)",
+        "None if True else 1",
+    ],
+)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "x: T.float32 = «{}»",
+        "x: T.bool = «{}»",
+        'x: "T.int32" = «{}»',
+        'x: T.ptr("float32") = «{}»',
+        "«A[0, 0]» = {}",
+        "x: T.float32 = 0\n«x» = {}",
+        "«x»: T.let = {}",
+        "«x»: T.let[T.float32] = {}",
+    ],
+)
+def test_what_has_no_value_is_none(place: str, nothing: str) -> None:
+    assert refused(place.format(nothing), "type-mismatch").found

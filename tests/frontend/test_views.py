@@ -183,3 +183,44 @@ def test_a_layout_has_the_axes_of_its_space(layout: str, space: str) -> None:
 def test_a_view_has_a_layout_of_its_space() -> None:
     text = "t = T.alloc_shared((128, 4), 'float32')\nu = «t.view(128, 4, layout=LAYOUT)»"
     refused(text.replace("LAYOUT", LAYOUTS["threads"][0]), "bad-layout")
+
+
+# Layouts, with the place that is below the start of the storage or that its group does not have.
+OUTSIDE = {
+    "TileLayout(S[(8, 4) : (-4, 1)])": ("-28", "+ 28"),
+    "TileLayout(S[(8, 4) : (4, 1)] + -1)": ("-1", "+ 1"),
+    "TileLayout(S[(8, 4) : (4, 1)] + R[2 : -32])": ("-32", "+ 32"),
+    "ComposeLayout(1, 1, 1, TileLayout(S[(8, 4) : (-4, 1)]))": ("-28", "+ 28"),
+    "TileLayout(S[(8, 4) : (-1 @ laneid, 1)])": ("-7", "+ 7 @ laneid"),
+    "TileLayout(S[(8, 4) : (5 @ laneid, 1)])": ("up to 35", None),
+    "TileLayout(S[(8, 4) : (1 @ wid_in_wg, 1)])": ("up to 7", None),
+    "TileLayout(S[(8, 4) : (1 @ laneid, 1)] + 25 @ laneid)": ("up to 32", None),
+    "TileLayout(S[(8, 4) : (-1 @ TLane, 1 @ TCol)])": ("-7", "+ 7 @ TLane"),
+}
+MADE = {
+    "T.alloc_shared((8, 4), 'float32', layout=«{}»)": "m",
+    "T.alloc_local((8, 4), 'float32', layout=«{}»)": "m laneid wid_in_wg",
+    "x = T.Tensor((8, 4), 'float32', layout=«{}»)": "m",
+    "t = T.alloc_shared((8, 4), 'float32')\nu = «t.view(8, 4, layout={})»": "m",
+    "x = T.Tensor((8, 4), 'float32', scope='tmem', layout=«{}»)": "TLane",
+}
+
+
+def _axis(layout: str) -> str:
+    return next((each for each in ("laneid", "wid_in_wg", "TLane") if each in layout), "m")
+
+
+@pytest.mark.parametrize(
+    ("made", "layout"),
+    [(m, at) for m, axes in MADE.items() for at in OUTSIDE if _axis(at) in axes.split()],
+)
+def test_a_layout_of_a_tensor_stays_in_its_storage(made: str, layout: str) -> None:
+    found, missing = OUTSIDE[layout]
+    error = refused(made.format(layout), "bad-layout")
+    assert (error.found or "").startswith(found)
+    assert missing is None or missing in (error.hint or "")
+
+
+def test_strides_may_be_negative_where_an_offset_keeps_them_in_the_storage() -> None:
+    layout = "TileLayout(S[(8, 4) : (-4, 1)] + 28)"
+    read(f"f = T.alloc_shared((8, 4), 'float32', layout={layout})", check=False)

@@ -24,7 +24,7 @@ from tilewright.isa import named
 from tilewright.isa.declaration import Form, spell
 from tilewright.isa.descriptors import encode_instruction, encode_shared
 from tilewright.isa.machine import SharedTile
-from tilewright.isa.mbarrier import describe
+from tilewright.isa.mbarrier import contents
 from tilewright.isa.tensor_core import contract, is_product, shapes
 from tilewright.layout import mma_shared_layout
 from tilewright.sim.eager import EagerMachine, execute
@@ -474,10 +474,10 @@ def test_products_and_commits_are_carried_out_in_order() -> None:
     execute(named.TENSOR_COMMIT, [0], m)
     assert [each.form for each in m.pending] == [named.MMA_F16, named.TENSOR_COMMIT]
     assert (m.cells == 0xFFFFFFFF).all()
-    assert describe(int(m.shared[:8].view(np.uint64)[0])).startswith("phase 0, 0 of 1")
+    assert str(contents(int(m.shared[:8].view(np.uint64)[0]))).startswith("phase 0, 0 of 1")
     m.land()
     assert (m.cells[0, :8] != 0xFFFFFFFF).all()
-    assert describe(int(m.shared[:8].view(np.uint64)[0])).startswith("phase 1, 0 of 1")
+    assert str(contents(int(m.shared[:8].view(np.uint64)[0]))).startswith("phase 1, 0 of 1")
 
 
 def test_every_lane_issues() -> None:

@@ -132,6 +132,18 @@ def test_the_image_holds_apply_at_every_coordinate(data, layout):
 
 
 @law
+@given(layouts)
+def test_the_lowest_value_and_the_span_bound_every_place(layout):
+    tile = getattr(layout, "tile_layout", layout)
+    for axis in tile.axes_with_replica():
+        none = np.zeros(layout.size(), dtype=np.int64)
+        values = np.stack([v.get(axis.name, none) for v in images(layout, (layout.size(),))])
+        assert layout.lowest(axis) <= values.min() and values.max() < layout.span(axis)
+        if layout is tile:
+            assert (layout.lowest(axis), layout.span(axis)) == (values.min(), values.max() + 1)
+
+
+@law
 @given(st.data(), layouts)
 def test_canonical_layouts_map_alike_and_are_their_own_canonical_form(data, layout):
     plain = layout.canonicalize()

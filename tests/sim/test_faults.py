@@ -286,6 +286,8 @@ def test_the_step_limit_ends_an_endless_loop():
     with pytest.raises(tilewright.StepLimit) as caught:
         run(endless, np.zeros(1, np.int32), step_limit=1_000_000)
     assert line_in(caught.value) == line_of(endless, "while")
+    assert "1000000" in (caught.value.expected or "") and caught.value.found
+    assert "step_limit=" in (caught.value.hint or "")
 
 
 @T.function

@@ -1,15 +1,16 @@
 """The public exceptions and their stable codes.
 
-Imports only `base.locations`. A user's mistake is one of these, with the place, what was
-expected, what was found and what to do; `docs/errors.md` is written from `CODES`.
+Imports only `base.locations` and `base.findings`. A user's mistake is one of these, with the
+place, what was expected, what was found and what to do; `docs/errors.md` is written from `CODES`.
 """
 
 from __future__ import annotations
 
-from tilewright.base.locations import Location
+from collections.abc import Sequence
+from typing import Any
 
-# How many calls of a chain an error lists.
-_CALLERS = 8
+from tilewright.base.findings import Finding, counted
+from tilewright.base.locations import Location
 
 
 class TilewrightError(Exception):
@@ -44,13 +45,7 @@ class TilewrightError(Exception):
         """Lay the error out as text: message, place, excerpt, expected, found, hint, notes."""
         lines = [f"{self.message} [{self.code}]"]
         if self.location is not None:
-            first, *callers = self.location.chain()
-            lines.append(f"  --> {first.header()}")
-            if excerpt := first.excerpt():
-                lines.append(excerpt)
-            lines += [f"  called from {caller.header()}" for caller in callers[:_CALLERS]]
-            if more := callers[_CALLERS:]:
-                lines.append(f"  called through {len(more)} more calls from {more[-1].header()}")
+            lines += self.location.shown()
         labelled = (("expected", self.expected), ("found", self.found), ("hint", self.hint))
         lines += [f"  {label}: {text}" for label, text in labelled if text]
         lines += [f"  note: {note}" for note in self.notes]
@@ -80,6 +75,13 @@ class LaunchError(TilewrightError):
 class SimulationError(TilewrightError):
     """Report a fault met while a kernel ran on the simulator."""
 
+    # Where it ended a launch, for the checker: who met it (a `sim.reports.Stopped`), and what was
+    # noted before (`sim.check.raw.RawFinding`s).
+    stopped: object = None
+    noted: Sequence[object] = ()
+    # What happened before, where a call was traced: a `Trace`.
+    trace: Any = None
+
 
 class DeadlockError(SimulationError):
     """Report that nothing can run and nothing is in flight."""
@@ -94,7 +96,27 @@ class StepLimit(SimulationError):
 
 
 class CheckError(TilewrightError):
-    """Report what the checker found."""
+    """Report what the checker found.
+
+    `findings` are all there are, errors first; `kind` is that of the first one.
+    """
+
+    def __init__(self, findings: Sequence[Finding], program: str) -> None:
+        self.findings = tuple(findings)
+        self.kind = self.findings[0].kind
+        self.program = program
+        super().__init__(
+            f"the checker found {counted(self.findings)} in {program}",
+            code="check",
+            location=self.findings[0].location,
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return CheckError, (self.findings, self.program)
+
+    def render(self) -> str:
+        """Lay the error out as text: how much was found, then every finding."""
+        return "\n\n".join([f"{self.message} [{self.code}]", *map(str, self.findings)])
 
 
 class CompilerBug(TilewrightError):
@@ -177,6 +199,8 @@ CODES: dict[str, tuple[type[TilewrightError], str]] = {
     "tensor-map": (SimulationError, "A tensor copy breaks a rule of its tensor map."),
     "trap": (SimulationError, "A kernel trapped, or an assertion in it failed."),
     "undefined-operation": (SimulationError, "An instruction's operands have no defined result."),
+    # the checker
+    "check": (CheckError, "The checker found a fault; `findings` says which, each by its kind."),
     # the project's own faults
     "compiler-bug": (CompilerBug, "Tilewright itself is at fault."),
 }

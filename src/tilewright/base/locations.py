@@ -11,6 +11,9 @@ from __future__ import annotations
 import linecache
 from dataclasses import dataclass
 
+# How many calls of a chain are listed.
+_CALLERS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -44,6 +47,17 @@ class Location:
         gutter = f"{self.line:>5} | "
         pad = "".join("\t" if c == "\t" else " " for c in text[: self.column])
         return f"{gutter}{text}\n{' ' * (len(gutter) - 2)}| {pad}{'^' * width}"
+
+    def shown(self, before: str = "-->") -> list[str]:
+        """Lay the place out as lines: its name, the excerpt, the calls that lead to it."""
+        _, *callers = self.chain()
+        lines = [f"  {before} {self.header()}"]
+        if excerpt := self.excerpt():
+            lines.append(excerpt)
+        lines += [f"  called from {caller.header()}" for caller in callers[:_CALLERS]]
+        if more := callers[_CALLERS:]:
+            lines.append(f"  called through {len(more)} more calls from {more[-1].header()}")
+        return lines
 
     def chain(self) -> tuple[Location, ...]:
         """List this place and the calls that lead to it, innermost first."""

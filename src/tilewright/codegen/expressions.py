@@ -26,7 +26,6 @@ from tilewright.codegen.arithmetic import (
 from tilewright.codegen.casts import conversion
 from tilewright.codegen.intrinsics import template
 from tilewright.codegen.pointers import ADDRESS_FUNCTIONS, address_space, elements
-from tilewright.codegen.read_only import base_pointer
 from tilewright.codegen.registers import BUILTINS, reader
 from tilewright.codegen.spelling import (
     Names,
@@ -57,6 +56,7 @@ from tilewright.ir.expressions import (
 )
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, Type
 from tilewright.passes.analysis.ranges import Ranges
+from tilewright.passes.analysis.read_only import base_pointer
 
 
 @dataclass

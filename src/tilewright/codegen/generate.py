@@ -18,7 +18,6 @@ from tilewright.base.targets import SHARED_ALIGNMENT, Target
 from tilewright.codegen.expressions import Expressions, Uses
 from tilewright.codegen.instructions import helper_name
 from tilewright.codegen.prelude import prelude
-from tilewright.codegen.read_only import read_only_pointers
 from tilewright.codegen.registers import reader, reader_text
 from tilewright.codegen.spelling import WIDTH, Names, bug
 from tilewright.codegen.statements import Helpers, Statements
@@ -28,6 +27,7 @@ from tilewright.ir.statements import Declare, Instruct, Kernel, Launch, Program
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType
 from tilewright.ir.visit import walk, walk_statements
 from tilewright.passes.analysis.ranges import analyse_ranges
+from tilewright.passes.analysis.read_only import read_only_pointers
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Running a program's script as Python would, and stopping it at a compile.
+"""Running a program's script as Python would, and choosing one of its kernels.
 
-Imports `base`. The caller decides what `tilewright.compile` does meanwhile.
+May import what is below this folder. The caller decides what `tilewright.compile` does meanwhile.
 """
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ import os
 import runpy
 import signal
 import sys
+import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from tilewright.base.errors import LaunchError, TilewrightError
 from tilewright.base.locations import Location
+from tilewright.frontend.device_functions import DeviceFunction
+from tilewright.frontend.functions import JitTemplate, KernelFunction
+from tilewright.ir.statements import Program
+from tilewright.runtime import progress
 
 
 @dataclass(frozen=True)
@@ -44,24 +50,26 @@ class Script:
         Raises `LaunchError` (`bad-option`) if there is no such file.
         """
         with _as_program([self.name, *self.arguments], str(Path(self.file).resolve().parent)):
-            return _run_file(self.file, Path(self.name).stem)
+            main = ModuleType(Path(self.name).stem)
+            _run_file(self.file, main)
+            return main.__dict__
 
-    def run(self) -> None:
+    def run(self, main: ModuleType | None = None) -> None:
         """Run it as `__main__`, with its own `sys.argv` and `sys.path`; its exceptions pass.
 
-        Returns when the threads that it started have ended, daemons apart. Raises `LaunchError`
-        (`bad-option`) if there is no such file.
+        The global names of a file are those of `main`. Returns when the threads that it started
+        have ended, daemons apart. Raises `LaunchError` (`bad-option`) if there is no such file.
         """
         folder = os.getcwd() if self.is_module else str(Path(self.file).resolve().parent)
         with _as_program([self.name, *self.arguments], folder):
             if self.is_module:
                 runpy.run_module(self.name, run_name="__main__", alter_sys=True)
             else:
-                _run_file(self.file)
+                _run_file(self.file, main or ModuleType("__main__"))
             _join_threads()
 
 
-def _run_file(name: str, module: str = "__main__") -> dict[str, Any]:
+def _run_file(name: str, main: ModuleType) -> None:
     try:
         with io.open_code(str(Path(name).resolve())) as file:
             text = file.read()
@@ -69,12 +77,10 @@ def _run_file(name: str, module: str = "__main__") -> dict[str, Any]:
         raise LaunchError(
             f"the script {name!r} cannot be read", code="bad-option", found=str(error)
         ) from error
-    main = ModuleType(module)
     main.__dict__.update(__file__=name, __builtins__=builtins, __spec__=None)
     # Restored by `_as_program`: whatever asks for the program finds this one.
     sys.modules["__main__"] = main
     exec(compile(text, name, "exec"), main.__dict__)
-    return main.__dict__
 
 
 @contextlib.contextmanager
@@ -98,12 +104,14 @@ def _join_threads() -> None:
 # ---------------------------------------------------------------------------- stopping
 
 
-class _Named(Protocol):
+class _Compiled(Protocol):
     @property
     def name(self) -> str: ...
+    @property
+    def program(self) -> Program: ...
 
 
-Found = TypeVar("Found", bound=_Named)
+Found = TypeVar("Found", bound=_Compiled)
 
 
 class _Stop(BaseException):
@@ -111,77 +119,148 @@ class _Stop(BaseException):
 
 
 @dataclass
-class FirstCompile(Generic[Found]):
-    """Waits for the first compile of a name (any, if `None`): to be called with each executable.
+class Choice(Generic[Found]):
+    """Chooses a kernel of a script: one that it compiles, or else one that it defines.
 
-    `run` gives the executable; what the script prints goes to the error output.
+    `name` is that of the kernel, any if `None`. To be called with each executable, and its
+    `before_call` before each call of one. `compile` makes an executable of what the script
+    defines, `say` tells what a user may want to know.
     """
 
     name: str | None
-    _found: list[Found] = field(default_factory=list[Found])
-    _seen: list[str] = field(default_factory=list[str])
+    compile: Callable[[Any], Found]
+    say: Callable[[str], None]
+    _compiled: list[Found] = field(default_factory=list[Found])
 
     def __call__(self, executable: Found) -> None:
-        """Take note of an executable, and end the script if it is the one."""
-        self._seen.append(executable.name)
-        if self.name in (None, executable.name):
-            self._found.append(executable)
+        """Take note of an executable."""
+        self._compiled.append(executable)
+
+    def before_call(self, executable: Found) -> None:
+        """End the script, as nothing is to be launched, if a kernel that fits has been compiled."""
+        if self._fitting():
             raise _Stop
 
     def run(self, script: Script) -> Found:
-        """Run a script up to the compile.
+        """Run a script up to its first call, and give the executable.
 
-        Raises `LaunchError` (`bad-option`) if it ends without it.
+        What the script prints goes to the error output. Raises `LaunchError` (`bad-option`) if
+        there is no kernel that fits, or several are defined and none is compiled.
         """
+        main = ModuleType("__main__")
         with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(_Stop, SystemExit):
-            script.run()
-        if self._found:
-            return self._found[0]
-        raise LaunchError(
-            f"{script.name} does not compile {self.name or 'anything'}",
+            try:
+                script.run(main)
+            except Exception as error:
+                if not self._fitting():
+                    raise
+                self.say(f"the program ends by {type(error).__name__}: {error}")
+        if found := self._fitting():
+            return self._of_compiled(found)
+        return self._of_defined(script.name, main.__dict__)
+
+    def _fitting(self) -> list[Found]:
+        return [each for each in self._compiled if self.name in (None, each.name)]
+
+    def _of_compiled(self, found: list[Found]) -> Found:
+        """Give the first one, or of several programs that have the name the last."""
+        programs = list({id(each.program): each for each in reversed(found)}.values())[::-1]
+        names = dict.fromkeys(each.name for each in found)
+        if len(names) > 1:
+            self.say(f"{found[0].name} is the first of {', '.join(names)}: FILE::NAME chooses")
+        elif len(programs) > 1:
+            self.say(f"{len(programs)} kernels are called {found[0].name}: this is the last one")
+            return programs[-1]
+        return found[0]
+
+    def _of_defined(self, file: str, names: dict[str, Any]) -> Found:
+        named = names.get(self.name or "")
+        if isinstance(named, KernelFunction | DeviceFunction | JitTemplate | Program):
+            return self.compile(named)
+        kernels = {name: each for name, each in names.items() if isinstance(each, KernelFunction)}
+        if self.name is None:
+            # What is imported is for others to use, where there is something of the file's own.
+            own = {name: each for name, each in kernels.items() if each.__module__ == "__main__"}
+            kernels = own or kernels
+        fitting = {id(each): each for each in kernels.values() if self.name in (None, each.name)}
+        if len(fitting) > 1 and self.name is None:
+            raise self._refusal(f"{file} has {len(fitting)} kernels", kernels)
+        if len(fitting) > 1:
+            self.say(f"{len(fitting)} kernels are called {self.name}: this is the last one")
+        if fitting:
+            return self.compile(list(fitting.values())[-1])
+        raise self._refusal(f"{file} has no kernel {self.name or ''}".strip(), kernels)
+
+    def _refusal(self, message: str, kernels: Iterable[str]) -> LaunchError:
+        listed = dict.fromkeys((*(each.name for each in self._compiled), *kernels))
+        return LaunchError(
+            message,
             code="bad-option",
-            expected=f"a compile of {self.name or 'a kernel'}",
-            found=", ".join(self._seen) or "none",
+            expected="FILE::NAME, with one of " + ", ".join(listed)
+            if listed
+            else "a kernel under a global name, or a call of tilewright.compile",
         )
 
 
 # ---------------------------------------------------------------------------- errors
 
 
-def reported(action: Callable[[], None]) -> int:
-    """Run an action and give the exit code; report an exception as a user wants to see it.
+def reported(action: Callable[[], int | None]) -> int:
+    """Run an action and give its exit code; report an exception as a user wants to see it.
 
-    Typed errors are shown as their text, others, and an interruption, with a traceback of the
-    user's frames only. `SystemExit` passes.
+    Typed errors are shown as their text, others with a traceback of the user's frames only, and
+    an interruption by the user's line that it came to. `SystemExit` passes.
     """
     try:
-        action()
+        return action() or 0
     except TilewrightError as error:
         print(error, file=sys.stderr)
-        if error.location is None and (caller := _caller(error.__traceback__)):
-            print(f"  --> {caller.header()}\n{caller.excerpt()}", file=sys.stderr)
+        if error.location is None:
+            _print_place(caller_of(error))
         return 1
     except Exception as error:
         traceback.print_exception(error.with_traceback(_trimmed(error.__traceback__)))
         return 1
     except KeyboardInterrupt as error:
-        _cut(error.__traceback__)
-        traceback.print_exception(error.with_traceback(_trimmed(error.__traceback__)))
+        progress.hide()
+        print("tilewright: interrupted", file=sys.stderr)
+        _print_place(_interrupted(error.__traceback__))
         return INTERRUPTED
-    return 0
+
+
+def _print_place(place: Location | None) -> None:
+    if place is not None:
+        print(f"  --> {place.header()}\n{place.excerpt()}", file=sys.stderr)
 
 
 # What a shell gives for a program that an interrupt has ended.
 INTERRUPTED = 128 + signal.SIGINT
 
 
-def _caller(trace: TracebackType | None) -> Location | None:
+def caller_of(error: BaseException) -> Location | None:
     """Find the innermost line of the user's that an exception passed."""
-    passed = zip(traceback.walk_tb(trace), traceback.extract_tb(trace), strict=True)
-    frames = [summary for (frame, _), summary in passed if not _is_ours(frame)]
-    if not frames:
-        return None
-    last = frames[-1]
+    frames = [each for frame, each in _frames(error.__traceback__) if not _is_ours(frame)]
+    return _place(frames[-1]) if frames else None
+
+
+def _interrupted(trace: TracebackType | None) -> Location | None:
+    """Find the innermost line of the script's own that was at work; libraries are not looked at."""
+    own = takewhile(lambda each: not _is_ours(each[0]), _frames(_trimmed(trace)))
+    found = [each for _, each in own if not each.filename.startswith(_LIBRARIES)]
+    return _place(found[-1]) if found and found[-1].line else None
+
+
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+
+
+def _frames(
+    trace: TracebackType | None,
+) -> Iterator[tuple[FrameType, traceback.FrameSummary]]:
+    walked = (frame for frame, _ in traceback.walk_tb(trace))
+    return zip(walked, traceback.extract_tb(trace), strict=True)
+
+
+def _place(last: traceback.FrameSummary) -> Location:
     return Location(
         last.filename,
         last.lineno or 0,
@@ -196,15 +275,6 @@ def _trimmed(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and _is_ours(trace.tb_frame):
         trace = trace.tb_next
     return trace
-
-
-def _cut(trace: TracebackType | None) -> None:
-    """Drop the frames below the script's own."""
-    own = _trimmed(trace)
-    while own is not None and own.tb_next is not None:
-        if _is_ours(own.tb_next.tb_frame):
-            own.tb_next = None
-        own = own.tb_next
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -57,6 +57,9 @@ OPERATIONS = {
 }
 
 
+_STATED = "; its error is stated in docs/functions.md"
+
+
 def _float(value: Any, other: DType | None = None) -> Expr:
     """Make a floating expression."""
     found = lift(value, other)
@@ -87,7 +90,7 @@ def unary_function(name: str) -> Callable[[Any], Any]:
         value = _float(x)
         return wrap(Intrinsic(name, (value,), value.type, location=here()))
 
-    return _named(apply, name, f"Compute {name} of a number.")
+    return _named(apply, name, f"Compute {name} of a number{_STATED}.")
 
 
 def binary_function(name: str) -> Callable[[Any, Any], Any]:
@@ -97,7 +100,7 @@ def binary_function(name: str) -> Callable[[Any, Any], Any]:
         operands = _brought_together(x, y)
         return wrap(Intrinsic(name, operands, operands[0].type, location=here()))
 
-    return _named(apply, name, f"Compute {name} of two numbers.")
+    return _named(apply, name, f"Compute {name} of two numbers{_STATED}.")
 
 
 def _brought_together(*values: Any) -> tuple[Expr, ...]:

@@ -231,11 +231,11 @@ class AssignmentReader(ExpressionReader):
         name = getattr(target, "id", None) or getattr(target, "attr", "value")
         match annotation:
             case ScalarKind():
-                init = None if node.value is None else self.evaluate(node.value)
+                init = None if node.value is None else self._initial(node.value)
                 made = self.perform(where, self.declare, name, annotation.dtype, init)
                 self._place(target, made, where)
             case PointerKind():
-                init = None if node.value is None else self.evaluate(node.value)
+                init = None if node.value is None else self._initial(node.value)
                 made = self.perform(where, pointer_cell, name, annotation.type, init)
                 self._place(target, made, where)
             case VectorKind() if node.value is None:
@@ -261,6 +261,19 @@ class AssignmentReader(ExpressionReader):
                     expected="an element type such as T.int32, an array such as T.float32[4], "
                     "or T.let with a value",
                 )
+
+    def _initial(self, node: ast.expr) -> Any:
+        """Evaluate what a cell begins with: `None`, as statements give it, is no value."""
+        value = self.evaluate(node)
+        if (value.value if isinstance(value, MetaValue) else value) is None:
+            raise FrontendError(
+                "a cell begins with what is no value",
+                code="type-mismatch",
+                location=self.frame.place(node),
+                expected="a value, or a declaration without one, such as x: T.float32",
+                found="None",
+            )
+        return value
 
     def let(self, name: str, value: Any, kind: Any, where: Location) -> Value:
         """Bind a value to a name, whatever it is; a tensor map has its name already."""

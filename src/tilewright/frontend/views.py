@@ -45,8 +45,8 @@ def resolve_layout(
 ) -> Layout | None:
     """Make a layout of what a program gives: a layout, `None`, or "default" for row-major.
 
-    Raises `FrontendError` (`bad-layout`) if it does not have the shape's number of elements, or
-    has axes that the space does not have.
+    Raises `FrontendError` (`bad-layout`) if it does not have the shape's number of elements, has
+    axes that the space does not have, or reaches below the start of an axis or beyond its end.
     """
     extents = static_shape(shape)
     if layout is None:
@@ -77,6 +77,7 @@ def resolve_layout(
             found=f"{layout.size()} elements, in {layout!r}",
         )
     _require_axes(layout, space, location)
+    _require_places(layout, location)
     return layout
 
 
@@ -110,6 +111,31 @@ def _require_axes(layout: Layout, space: Space, location: Location | None) -> No
             found=", ".join(dict.fromkeys(wrong)),
             hint=hint,
         )
+
+
+def _require_places(layout: Layout, location: Location | None) -> None:
+    """Require places from 0 on, as storage begins there, and threads that their group has."""
+    tile = layout.tile_layout if isinstance(layout, ComposeLayout) else layout
+    for axis in tile.axes_with_replica():
+        lowest, count = tile.lowest(axis), tile.span(axis)
+        if lowest < 0:
+            missing = str(-lowest) if axis == m else f"{-lowest} @ {axis}"
+            raise FrontendError(
+                "a layout of a tensor reaches below the start of its storage",
+                code="bad-layout",
+                location=location,
+                expected=f"0 or more along the axis {axis}",
+                found=f"{lowest}, in {layout!r}",
+                hint=f"strides may be negative with an offset: here + {missing}",
+            )
+        if axis.extent and count > axis.extent:
+            raise FrontendError(
+                f"a layout of a tensor has more along {axis} than a {axis.group} has",
+                code="bad-layout",
+                location=location,
+                expected=f"0 … {axis.extent - 1}",
+                found=f"up to {count - 1}, in {layout!r}",
+            )
 
 
 def _spell(shape: Sequence[Expr]) -> str:

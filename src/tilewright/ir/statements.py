@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.base.locations import Location
 from tilewright.ir.expressions import Expr, Var
+from tilewright.ir.types import TensorType
 from tilewright.isa.declaration import Form
 
 
@@ -243,7 +244,7 @@ class Kernel:
     Before lowering, parameters are tensors and scalars, and shapes may mention shape symbols
     (`symbols`, int32 variables solved from the arguments). After `lower_views` parameters are
     pointers and scalars, and `shared_bytes` is the size of the one block of shared memory.
-    `shapes` are those of shared buffers that lie row by row, for reports.
+    `buffers` are the shared ones, for reports: each has its first byte and its declared type.
     """
 
     name: str
@@ -253,7 +254,7 @@ class Kernel:
     symbols: tuple[Var, ...] = ()
     attributes: tuple[tuple[str, Any], ...] = ()
     shared_bytes: int = 0
-    shapes: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), compare=False)
+    buffers: tuple[tuple[str, tuple[int, TensorType]], ...] = field(default=(), compare=False)
     location: Location | None = _where()
 
 

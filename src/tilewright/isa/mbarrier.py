@@ -472,15 +472,29 @@ pending_count = declare(
 # ---------------------------------------------------------------------------- for reports
 
 
-def describe(word: int, expected_bytes: int = 0, come: int = 0) -> str:
-    """Say in words what the eight bytes of an mbarrier hold, and what `Machine.tally` counted."""
+@dataclass(frozen=True)
+class Contents:
+    """What an mbarrier holds: its phase, arrivals in it of those expected, bytes alike."""
+
+    phase: int
+    arrived: int
+    expected: int
+    expected_bytes: int
+    come_bytes: int
+
+    def __str__(self) -> str:
+        arrivals = f"phase {self.phase}, {self.arrived} of {self.expected} arrivals"
+        if not self.expected_bytes and not self.come_bytes:
+            return f"{arrivals}, no bytes expected"
+        return f"{arrivals}, {self.expected_bytes} bytes expected, {self.come_bytes} have come"
+
+
+def contents(word: int, expected_bytes: int = 0, come: int = 0) -> Contents | None:
+    """Read the eight bytes of an mbarrier, and what `Machine.tally` counted; `None` if none is."""
     if word & _MARKS != _MARK:
-        return "it is not initialised"
+        return None
     number = (word & _HALF) | ((word >> 1) & (_HALF << 31))
     pending, expected, phase = number & LIMIT, (number >> 42) & LIMIT, (number >> 41) & 1
     # A phase may have been told to wait for more arrivals than the next one will.
     expected = max(expected, pending)
-    arrivals = f"phase {phase}, {expected - pending} of {expected} arrivals"
-    if not expected_bytes and not come:
-        return f"{arrivals}, no bytes expected"
-    return f"{arrivals}, {expected_bytes} bytes expected, {come} have come"
+    return Contents(phase, expected - pending, expected, expected_bytes, come)

@@ -20,6 +20,8 @@ from tilewright.layout.split import add, scale
 
 # The groups of threads, smallest first; a thread axis counts one of these in a larger one.
 SCOPES = ("thread", "warp", "warpgroup", "cta", "cluster", "kernel")
+# How many threads a group has, where that is fixed.
+_THREADS = {"warp": 32, "warpgroup": 128}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -47,6 +49,11 @@ class Axis:
     def is_memory(self) -> bool:
         """Tell an axis that numbers cells of memory."""
         return self.unit is None
+
+    @property
+    def extent(self) -> int:
+        """Count its units in one group where that is fixed, 32 lanes in a warp, else 0."""
+        return _THREADS.get(self.group or "", 0) // (self.threads or 1)
 
     @classmethod
     def get(cls, name: str | Axis) -> Axis:

@@ -97,6 +97,11 @@ class ComposeLayout:
         cells = self.tile_layout.span(axis)
         return cells if axis_named(axis) != m else -(-cells // self.block) * self.block
 
+    def lowest(self, axis: str | Axis = m) -> int:
+        """Give what no value along an axis is below: the start of a block of the swizzle."""
+        value = self.tile_layout.lowest(axis)
+        return value if axis_named(axis) != m else value // self.block * self.block
+
     def displacements(self) -> list[dict[str, int]]:
         """List the displacements of the tile layout, which apply before the swizzle."""
         return self.tile_layout.displacements()

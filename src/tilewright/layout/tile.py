@@ -138,6 +138,16 @@ class TileLayout:
         top = sum(max(each.reach, 0) for each in digits if each.axis == where)
         return 1 + top + self.offset_map().get(where.name, 0)
 
+    def lowest(self, axis: str | Axis = m) -> int:
+        """Give the lowest value along an axis: below 0 where strides or the offset are.
+
+        Shards, replicas and the offset count.
+        """
+        where = axis_named(axis)
+        digits = (*self.shard, *self.replica)
+        bottom = sum(min(each.reach, 0) for each in digits if each.axis == where)
+        return bottom + self.offset_map().get(where.name, 0)
+
     def displacements(self) -> list[dict[str, int]]:
         """List where each element is stored, as displacements from where `apply` puts it.
 

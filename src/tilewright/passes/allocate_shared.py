@@ -1,6 +1,6 @@
 """Lay the shared buffers of a kernel out in its one block of shared memory.
 
-May import `base`, `layout` and `ir`. A buffer lives as long as the kernel, so that no two share
+May import `base` and `ir`. A buffer lives as long as the kernel, so that no two share
 bytes; they follow one another in the order of the program, each at its alignment.
 
     a = T.alloc_shared((16, 16), "float16", align=16)   ->   a = <the block> + 0
@@ -24,11 +24,10 @@ from tilewright.ir.expressions import (
     int32,
 )
 from tilewright.ir.rewrite import rewrite
-from tilewright.ir.shapes import static_shape, tensor_type
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Allocate, Bind, Kernel, Program
 from tilewright.ir.types import PointerType
 from tilewright.ir.visit import walk_statements
-from tilewright.layout import default_layout
 from tilewright.passes.places import storage_bytes
 
 
@@ -70,15 +69,8 @@ def _allocate(kernel: Kernel, target: Target) -> Kernel:
         return pointer_to(tensor) if isinstance(tensor, Var) and tensor in offsets else None
 
     body = rewrite(kernel.body, ((Allocate, place), (AddressOf, point)))
-    shapes = tuple((var.name, shape) for var in offsets if (shape := _row_major(var)))
-    return replace(kernel, body=body, shared_bytes=end, shapes=shapes)
-
-
-def _row_major(buffer: Var) -> tuple[int, ...] | None:
-    """Give the shape of a buffer whose elements lie row by row."""
-    kind = tensor_type(buffer)
-    shape = static_shape(kind.shape)
-    return shape if shape is not None and kind.layout == default_layout(shape) else None
+    placed = tuple((var.name, (start, tensor_type(var))) for var, start in offsets.items())
+    return replace(kernel, body=body, shared_bytes=end, buffers=placed)
 
 
 def alignment_of(buffer: Var) -> int:

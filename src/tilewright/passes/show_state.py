@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
@@ -24,6 +25,7 @@ from tilewright.ir.statements import (
     Declare,
     For,
     If,
+    Instruct,
     Kernel,
     Program,
     Stmt,
@@ -39,16 +41,26 @@ _VALUES = 200
 
 @dataclass(frozen=True)
 class Dump:
-    """A wish to see parts of the state ("regs", "shared", "tmem") before a line is executed."""
+    """A wish to see parts of the state ("regs", "shared", "tmem") before a line is executed.
+
+    `file` is the end of a path; without it the line is one of the file that a kernel is in.
+    """
 
     parts: tuple[str, ...]
     line: int
+    file: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Say which line it is."""
+        return f"line {self.line}" + (f" of {self.file}" if self.file else "")
 
 
-def has_breakpoint(program: Program, line: int) -> bool:
-    """Tell whether a lowered program has a breakpoint at a line."""
+def has_breakpoint(program: Program, wish: Dump) -> bool:
+    """Tell whether a lowered program has a breakpoint where one is wished for."""
     return any(
-        isinstance(stmt, Breakpoint) and any(_holds(place, line) for place in _places(stmt))
+        isinstance(stmt, Breakpoint)
+        and any(_holds(each, wish.line) for each in _among(stmt, wish, _file(kernel)))
         for kernel in program.kernels
         for stmt in walk_statements(kernel.body)
     )
@@ -65,8 +77,11 @@ class _Kernel:
 
     def __init__(self, kernel: Kernel, dumps: Sequence[Dump]) -> None:
         self.kernel = kernel
-        self.file = None if kernel.location is None else kernel.location.file
+        self.file = _file(kernel)
         self.dumps = dumps
+        self.there = {"shared"} if kernel.shared_bytes else set[str]()
+        if any(map(_uses_tensor_memory, walk_statements(kernel.body))):
+            self.there.add("tmem")
 
     def shown(self) -> Kernel:
         scope = [var for var in (*self.kernel.params, *self.kernel.symbols) if _is_number(var)]
@@ -75,11 +90,9 @@ class _Kernel:
     def block(self, block: Block, around: list[Var], dumps: Sequence[Dump]) -> Block:
         scope, made = list(around), list[Stmt]()
         for stmt in block:
-            due = [dump for dump in dumps if self._stands_at(stmt, dump.line)]
-            for dump in due:
-                made.append(
-                    self.filled(Breakpoint((), (), dump.parts, location=stmt.location), scope)
-                )
+            due = {dump: place for dump in dumps if (place := self._place(stmt, dump))}
+            for dump, place in due.items():
+                made.append(self.filled(Breakpoint((), (), dump.parts, location=place), scope))
             # One for all statements of a line, and of what stands in them.
             dumps = [dump for dump in dumps if dump not in due]
             made.append(self.statement(stmt, scope, dumps))
@@ -101,24 +114,45 @@ class _Kernel:
                 return stmt
 
     def filled(self, stmt: Breakpoint, scope: Iterable[Var]) -> Breakpoint:
-        """Give a breakpoint the values that have names where it stands."""
-        if "regs" not in stmt.parts:
+        """Give a breakpoint the values that have names where it stands.
+
+        They are shown where they are asked for, and where there is nothing of what is.
+        """
+        if "regs" not in stmt.parts and self.there & {*stmt.parts}:
             return stmt
+        if "regs" not in stmt.parts:
+            stmt = replace(stmt, parts=("regs", *stmt.parts))
         latest = {var.name: var for var in scope}
         values = [value for var in latest.values() for value in _values(var)][:_VALUES]
         labels = tuple(label for label, _ in values)
         return replace(stmt, labels=labels, operands=tuple(value for _, value in values))
 
-    def _stands_at(self, stmt: Stmt, line: int) -> bool:
-        own = [place for place in _places(stmt) if place.file == self.file]
-        if isinstance(stmt, If | For | While):
-            return any(place.line == line for place in own)
-        return any(_holds(place, line) for place in own)
+    def _place(self, stmt: Stmt, wish: Dump) -> Location | None:
+        """Find where a statement stands, or a call that leads to it, at the line of a wish."""
+        header = isinstance(stmt, If | For | While)
+        for place in _among(stmt, wish, self.file):
+            if place.line == wish.line or (not header and _holds(place, wish.line)):
+                return place
+        return None
 
 
-def _places(stmt: Stmt) -> tuple[Location, ...]:
-    """List where a statement stands, and the calls that lead to it."""
-    return () if stmt.location is None else stmt.location.chain()
+def _among(stmt: Stmt, wish: Dump, own: str | None) -> list[Location]:
+    """List where a statement stands, and the calls that lead to it, in the file of a wish."""
+    places = () if stmt.location is None else stmt.location.chain()
+    if wish.file is None:
+        return [place for place in places if place.file == own]
+    end = Path(wish.file).parts
+    return [place for place in places if Path(place.file).parts[-len(end) :] == end]
+
+
+def _file(kernel: Kernel) -> str | None:
+    return None if kernel.location is None else kernel.location.file
+
+
+def _uses_tensor_memory(stmt: Stmt) -> bool:
+    return isinstance(stmt, Instruct) and any(
+        operand.space is Space.TMEM for operand in stmt.form.operands
+    )
 
 
 def _holds(place: Location, line: int) -> bool:

@@ -48,6 +48,15 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Cleared:
+    """How many entries were removed, and their bytes; what could not be removed, and why."""
+
+    count: int
+    size: int
+    left: tuple[tuple[Path, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Cache:
     """A folder of entries, bounded to `limit` bytes; those that were not used for long go first.
 
@@ -87,18 +96,25 @@ class Cache:
         for folder in _folders(self.folder):
             yield from _entries(folder)
 
-    def clear(self) -> tuple[int, int]:
-        """Remove every entry, and nothing else; give how many there were, and their bytes."""
-        count = size = 0
+    def clear(self) -> Cleared:
+        """Remove every entry, and nothing else; what another process removes meanwhile is gone."""
+        gone: list[Entry] = []
+        left: list[tuple[Path, str]] = []
         for folder in _folders(self.folder):
+            if not os.access(folder, os.R_OK | os.X_OK):
+                left.append((folder, "it cannot be read"))
             for entry in _entries(folder):
-                with suppress(OSError):
+                try:
                     entry.path.unlink()
-                    count, size = count + 1, size + entry.size
+                    gone.append(entry)
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    left.append((entry.path, error.strerror or str(error)))
             _sweep(folder, 0.0)
             with suppress(OSError):
                 folder.rmdir()
-        return count, size
+        return Cleared(len(gone), sum(entry.size for entry in gone), tuple(left))
 
     def _path(self, kind: str, recipe: str) -> Path:
         name = hashlib.sha256(f"{kind}\0{recipe}".encode()).hexdigest()
@@ -120,15 +136,14 @@ class Cache:
 def opened(folder: Path, warn: Callable[[str], None], limit: int = DEFAULT_LIMIT) -> Cache | None:
     """Open the cache in a folder, which is made if it is not there.
 
-    Gives `None` where it cannot be made, and where it is not safe to read code from, which
-    `warn` is told.
+    Gives `None` where it cannot be made, and where it is not safe to read code from; `warn` is
+    told why.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError:
-        return None
-    fault = _fault(found)
+        fault = _fault(folder.stat())
+    except OSError as error:
+        fault = f"it cannot be made ({error.strerror})"
     if fault is None:
         return Cache(folder, limit)
     warn(f"{folder} is not used as a cache: {fault}")

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tilewright import sim
-from tilewright.base.errors import LaunchError
+from tilewright.base.errors import CheckError, LaunchError, SimulationError
+from tilewright.base.findings import Finding
 from tilewright.base.store import NOWHERE, Store
 from tilewright.base.targets import Target
 from tilewright.ir.statements import Kernel, Program
+from tilewright.ir.types import TensorType
 from tilewright.runtime.arguments import Memory
-from tilewright.runtime.host import Extents, Values, launch_shape
+from tilewright.runtime.host import Extents, Values, evaluate, launch_shape
 from tilewright.runtime.once import Once
-from tilewright.runtime.progress import shown
+from tilewright.runtime.progress import polled, shown
+from tilewright.sim.check.findings import ended, findings
+from tilewright.sim.check.memory import Launched
+from tilewright.sim.trace.recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,27 @@ class Simulator:
         with shown(f"{kernel.name} is compiled for the simulator") as report:
             return sim.build(kernel, self.target, self.options, self.store, report)
 
+    def instrumented(self) -> Simulator:
+        """Give the same kernels with the checker in their code."""
+        options = replace(self.options, check=True)
+        return Simulator(self.program, self.target, options, self.memory_limit, self.store)
+
+    def traced(self) -> Simulator:
+        """Give the same kernels with code that writes down what they do."""
+        options = replace(self.options, trace=True)
+        return Simulator(self.program, self.target, options, self.memory_limit, self.store)
+
+    def by(self, schedule: str, seed: int) -> Simulator:
+        """Give the same kernels, by another schedule; they share their native code."""
+        options = replace(self.options, schedule=schedule, seed=seed)
+        other = Simulator(self.program, self.target, options, self.memory_limit, self.store)
+
+        def shared(name: str) -> sim.SimulatedKernel:
+            return replace(self._built[name](), options=options)
+
+        other._built.update({name: Once(partial(shared, name)) for name in self._built})
+        return other
+
     def build(self) -> None:
         """Make the native code of every kernel now."""
         for kernel in self._built.values():
@@ -56,24 +82,51 @@ class Simulator:
         values: Values,
         memories: Sequence[Memory],
         output: Callable[[str], None],
-    ) -> None:
-        """Run one kernel on the values of its parameters.
+        recorder: Recorder | None = None,
+    ) -> tuple[Finding, ...]:
+        """Run one kernel on the values of its parameters; give what the checker has found.
 
-        `output` is given what the kernel prints. Raises `LaunchError` for a shape or a need of
-        memory that cannot be, `SimulationError` for what goes wrong in the kernel.
+        `output` is given what the kernel prints, `recorder` what happens in it, if it was compiled
+        for that. Raises `LaunchError` for a shape or a need of
+        memory that cannot be, `SimulationError` for what goes wrong in the kernel, or with the
+        option `check` a `CheckError` because of it.
         """
         shape = launch_shape(kernel, values, self.target)
         simulated = self._built[kernel.name]()
         self._check_memory(simulated, shape.grid)
-        simulated.launch(
-            [values[var.name] for var in (*kernel.params, *kernel.symbols)],
-            [sim.Region(m.name, m.address, m.size, m.writable) for m in memories],
-            shape.grid,
-            output,
-            block=shape.block,
-            cluster=shape.cluster,
-            shared_bytes=kernel.shared_bytes + shape.dynamic_shared_bytes,
-        )
+        regions = [sim.Region(m.name, m.address, m.size, m.writable) for m in memories]
+        try:
+            with polled(f"{kernel.name} is simulated", "CTAs") as line:
+                raw = simulated.launch(
+                    [values[var.name] for var in (*kernel.params, *kernel.symbols)],
+                    regions,
+                    shape.grid,
+                    line.before(output),
+                    block=shape.block,
+                    cluster=shape.cluster,
+                    shared_bytes=kernel.shared_bytes + shape.dynamic_shared_bytes,
+                    recorder=recorder,
+                    report=line.report,
+                )
+        except SimulationError as error:
+            if not self.options.check:
+                raise
+            launched = Launched(simulated, shape.grid, regions, self._tensors(values))
+            raise CheckError(ended(error, launched), kernel.name) from error
+        if not raw:
+            return ()
+        return findings(raw, Launched(simulated, shape.grid, regions, self._tensors(values)))
+
+    def _tensors(self, values: Values) -> dict[str, tuple[TensorType, tuple[int, ...]]]:
+        """Give the types and shapes of the arguments that are tensors."""
+        return {
+            param.name: (
+                param.type,
+                tuple(int(evaluate(extent, values)) for extent in param.type.shape),
+            )
+            for param in self.program.params
+            if isinstance(param.type, TensorType)
+        }
 
     def _check_memory(self, simulated: sim.SimulatedKernel, grid: Extents) -> None:
         needed = sim.memory_needed(simulated, grid)

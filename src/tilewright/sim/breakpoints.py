@@ -59,7 +59,8 @@ def _register(label: str, values: list[int | float], lanes: int) -> Iterator[str
     active = [lane for lane in range(_WARP) if lanes >> lane & 1]
     texts = [_number(values[lane]) if lane in active else "." for lane in range(_WARP)]
     if len({texts[lane] for lane in active}) == 1:
-        yield f"  {label} = {texts[active[0]]}"
+        text = texts[active[0]]
+        yield f"  {text}" if text == label else f"  {label} = {text}"
         return
     width = max(map(len, texts))
     yield f"  {label} ="

@@ -13,9 +13,11 @@ import numpy as np
 from tilewright.ir.expressions import Var
 from tilewright.isa.machine import GROUPS
 from tilewright.isa.tensor_map import ALIGN, TensorMap
+from tilewright.sim.check import state
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context, flight
 from tilewright.sim.options import Region
+from tilewright.sim.trace import events
 
 # Swizzles move chunks within lines: shared memory is allocated in whole ones.
 LINE = 128
@@ -46,6 +48,7 @@ def special_memory(simulated: CompiledKernel, warps: int, shared: int) -> dict[s
         "scratch": context.SCRATCH_BYTES,
         "flight": warps * len(flight.GROUPS) * flight.ARENA_BYTES,
     }
+    sizes |= state.memory(shared) | events.memory()
     return {name: size for name, size in sizes.items() if name in simulated.memories}
 
 

@@ -64,6 +64,7 @@ def recipe(kernel: Kernel, target: Target, options: Options, where: jit.Machine)
     ]
     parts = (
         *(state, jit.version(), where.cpu, where.features, target.arch, options.numerics),
+        *(options.check, options.trace),
         *(print_program(program), floats, [first[place] for place in places]),
     )
     return Recipe("\n".join(map(str, parts)), places)

@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import SimulationError
 from tilewright.base.spaces import Space
 from tilewright.base.store import NOWHERE, Store
 from tilewright.base.targets import MAX_THREADS, Target
@@ -30,6 +31,10 @@ from tilewright.ir.visit import walk_statements
 from tilewright.isa.machine import WARP
 from tilewright.isa.tensor_map import TensorMap
 from tilewright.sim import approximations, kept, reports
+from tilewright.sim.check import raw, state
+from tilewright.sim.check import regions as check_regions
+from tilewright.sim.check.hooks import Checker
+from tilewright.sim.check.raw import RawFinding
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context, flight, jit, schedule
 from tilewright.sim.engine.context import FIELD
@@ -42,6 +47,9 @@ from tilewright.sim.engine.sites import Sites
 from tilewright.sim.host_memory import aligned, lines, place_tensor_maps, special_memory
 from tilewright.sim.options import DEFAULT_STEP_LIMIT, Options, Region
 from tilewright.sim.printing import format_records, prints
+from tilewright.sim.trace import events
+from tilewright.sim.trace.hooks import Tracer
+from tilewright.sim.trace.recorder import Recorder, Recording
 
 Grid = tuple[int, int, int]
 _PRINT_BYTES = 1 << 16
@@ -77,13 +85,17 @@ class SimulatedKernel(CompiledKernel):
         block: Grid | None = None,
         shared_bytes: int = 0,
         cluster: Grid | None = None,
-    ) -> None:
-        """Run a grid of CTAs.
+        recorder: Recorder | None = None,
+        report: Report = lambda done, count: None,
+    ) -> list[RawFinding]:
+        """Run a grid of CTAs, and give what the checker has found, CTA by CTA.
 
         `arguments` are in the order of the kernel's parameters, then its shape symbols;
         pointers are numbers, tensor maps are given as they are. `regions` are what it may touch.
         `output` takes what it prints, in CTA order. `block`, `cluster` and `shared_bytes` (of
-        dynamic shared memory) are for kernels in which they are not constants.
+        dynamic shared memory) are for kernels in which they are not constants. `recorder` keeps
+        what happens, if the kernel was compiled with `Options.trace`. `report` is told, several
+        times a second, how many CTAs have ended, and of how many.
 
         Raises `SimulationError` for a fault, `DeadlockError`, `StepLimit`.
         """
@@ -95,8 +107,12 @@ class SimulatedKernel(CompiledKernel):
         assert group is not None, "the cluster of this kernel must be given"
         touched = [*regions, *maps]
         launch = _Launch(self, numbers, touched, grid, shape, group, shared_bytes, output)
+        launch.report = report
+        if recorder is not None:
+            launch.recording = recorder.begin(self, grid)
         launch.run()
         del kept  # not before the kernel has ended
+        return launch.noted()
 
 
 def build(
@@ -140,6 +156,10 @@ def _make(
     report: Report,
 ) -> kept.Made:
     module = Module(cpu_features=where.present, new_machine=NativeMachine)
+    if options.check:
+        module.observer = Checker(module)
+    elif options.trace:
+        module.observer = Tracer(module)
     module.exact = target if options.numerics == "exact" else None
     module.block = _static_block(kernel)
     code = KernelCode(module, plan_kernel(kernel))
@@ -310,6 +330,14 @@ class _Launch:
         self.end = self.count  # CTAs with this and higher numbers are not needed any more
         self.ctas: list[_Cta] = []
         self.pending: dict[int, str] = {}
+        self.found: dict[int, list[RawFinding]] = {}
+        self.logs: dict[int, np.ndarray] = {}
+        self.watched: list[tuple[int, int]] = []
+        if simulated.options.check and self.count > 1 and not simulated.interacts:
+            self.watched = check_regions.watched(simulated.kernel, regions)
+        self.recording: Recording | None = None
+        self.report: Report = lambda done, count: None
+        self.done = 0
         self.printed = 0
         self.failure: BaseException | None = None
         self.drains: list[object] = []
@@ -327,11 +355,23 @@ class _Launch:
             self._run_threads(self._work_together, 1)
         else:
             self._run_threads(self._work, min(workers, self.count))
+            if self.recording is not None:
+                # Those after a fault have been stopped anywhere.
+                self.recording.forget_after(self.end)
         self.drains.clear()  # they refer to this launch
         spare = self.simulated.spare
         spare.extend(self.ctas[: max(workers - len(spare), 0)])
+        if isinstance(self.failure, SimulationError):
+            self.failure.noted = self.noted()
         if self.failure is not None:
             raise self.failure
+
+    def noted(self) -> list[RawFinding]:
+        """List what the checker has found, CTA by CTA."""
+        ended = [index for index in sorted(self.found) if index <= self.end]
+        found = [each for index in ended for each in self.found[index]]
+        logs = {index: log for index, log in self.logs.items() if index <= self.end}
+        return found + check_regions.races(logs, self.watched, self.simulated.sites.sites)
 
     def _run_threads(self, work: Callable[[], None], count: int) -> None:
         """Let threads do the work, so that the main one can be interrupted meanwhile."""
@@ -348,6 +388,7 @@ class _Launch:
                 for thread in threads:
                     while thread.is_alive():
                         thread.join(0.05)
+                        self.report(self.done, self.count)
                 break
             except BaseException as error:
                 # However often it is interrupted: no thread may outlive the caller's memory.
@@ -394,6 +435,7 @@ class _Launch:
         # They ran in one order, so what those after a fault have printed is always the same.
         for cta in live:
             self.pending[cta.index] = "".join([*cta.text, self._take_prints(cta)])
+            self._take_events(cta)
         for index in sorted(self.pending):
             self.output(self.pending.pop(index))
 
@@ -475,6 +517,7 @@ class _Launch:
 
         def drain(_: int) -> None:
             cta.text.append(self._take_prints(cta))
+            self._take_events(cta)
 
         callback = _DRAIN(drain)
         self.drains.append(callback)
@@ -536,6 +579,11 @@ class _Launch:
         paths[: self.warps, 0] = self.first_paths
         if "groups" in cta.special:
             cta.special["groups"][:] = 0
+        if "check" in cta.special:
+            state.begin(cta.special, self.watched)
+        if "trace" in cta.special:
+            recording = self.recording
+            events.begin(cta.special["trace"], recording.limit_of(index) if recording else 0)
         if "flight" in cta.special:
             cta.special["flight"].reshape(-1, flight.ARENA_BYTES)[:, :8] = 0
         seed = self.simulated.options.seed
@@ -565,6 +613,12 @@ class _Launch:
 
     def _finish(self, cta: _Cta, status: int, others: Sequence[_Cta] = ()) -> None:
         cta.text.append(self._take_prints(cta))
+        self._take_events(cta)
+        if "check" in cta.special:
+            sites = self.simulated.sites.sites
+            self.found[cta.index] = raw.collect(cta.special["check"], cta.index, sites)
+            if self.watched:
+                self.logs[cta.index] = check_regions.entries(cta.special)
         # A fault may also be met by what lands last, after a CTA is done.
         if cta.get("error"):
             self._fail(cta.index, reports.fault(self.simulated, cta, self.grid, self.regions))
@@ -574,6 +628,8 @@ class _Launch:
             self._fail(cta.index, reports.unfreed(self.simulated, cta, self.grid))
         with self.lock:
             self.pending[cta.index] = "".join(cta.text)
+            self.done += 1
+        self.report(self.done, self.count)
         self._flush()
 
     # ---- printing
@@ -585,6 +641,10 @@ class _Launch:
             return ""
         where = reports.cta_name(cta.index, self.grid)
         return format_records(self.simulated, cta, where, cta.prints[:used].view(np.uint64))
+
+    def _take_events(self, cta: _Cta) -> None:
+        if self.recording is not None:
+            self.recording.take(cta.index, cta.special["trace"])
 
     def _flush(self) -> None:
         """Hand on what the CTAs have printed, as far as all before them have ended."""

@@ -20,7 +20,9 @@ class Options:
     correctly, or nearly so) or "exact" (as on the target's chips, bit by bit). `workers` is the
     number of threads, by default one per core; `step_limit` bounds the turns of loops that the
     warps of a CTA take together (lanes of a warp that turn at once count once); `cpu` is LLVM's
-    name of the CPU to make code for, by default this one.
+    name of the CPU to make code for, by default this one. With `check` the code is instrumented:
+    it notes what the run shows to be wrong in any order. With `trace` it writes down what happens,
+    for a timeline; one at a time of the two.
     """
 
     schedule: str = "late"
@@ -29,6 +31,8 @@ class Options:
     workers: int | None = None
     step_limit: int | None = None
     cpu: str | None = None
+    check: bool = False
+    trace: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,16 @@ May import `base`, `ir` and the rest of `sim`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.base.errors import CODES, DeadlockError, SimulationError, TilewrightError
+from tilewright.base.errors import CODES, DeadlockError, SimulationError, StepLimit, TilewrightError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Offset, SharedBase, as_constant
+from tilewright.ir.shapes import static_shape
 from tilewright.ir.statements import Bind, Instruct
 from tilewright.ir.types import PointerType
 from tilewright.ir.visit import walk_statements
@@ -23,15 +24,62 @@ from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context
 from tilewright.sim.engine.context import PATH, PATHS, RECORD
 from tilewright.sim.engine.sites import Site
-from tilewright.sim.options import Region
+from tilewright.sim.options import DEFAULT_STEP_LIMIT, Options, Region
+from tilewright.sim.places import element
 
 Grid = tuple[int, int, int]
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """Lanes of a warp that wait in a deadlock; `text` says for what, as its note does.
+
+    `state` is a kind of wait of `context.WAITS`, or "gathering", "joining" or "polling"; `key` is
+    what a wait of the kind is for, `name` the user's name of an mbarrier, `need` a mask of lanes.
+    `contents` are those of an mbarrier, `threads` are (arrived, expected, told how many) of a
+    barrier.
+    """
+
+    cta: Grid
+    warp: int
+    lanes: int
+    site: Site
+    state: str
+    key: int
+    need: int
+    text: str
+    name: str = ""
+    contents: mbarrier.Contents | None = None
+    threads: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Who ended a launch by a fault, and the memory that it is about; or who waits in a deadlock.
+
+    Nothing in it depends on where the host has put memory, but the address.
+    """
+
+    cta: Grid
+    site: Site | None = None
+    warp: int = 0
+    lanes: int = 0
+    space: Space | None = None
+    address: int = 0
+    where: str = ""
+    waits: tuple[Waiting, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def coordinates(index: int, grid: Grid) -> Grid:
+    """Give the coordinates of a CTA."""
+    x, rest = index % grid[0], index // grid[0]
+    return x, rest % grid[1], rest // grid[1]
+
+
 def cta_name(index: int, grid: Grid) -> str:
     """Name a CTA by its coordinates."""
-    x, rest = index % grid[0], index // grid[0]
-    return f"CTA ({x}, {rest % grid[1]}, {rest // grid[1]})"
+    return f"CTA {coordinates(index, grid)}"
 
 
 def fault(
@@ -44,38 +92,69 @@ def fault(
     lane, warp, address = (cta.get(f"error_{each}") for each in ("lane", "warp", "address"))
     thread = _thread(warp * 32 + lane, simulated)
     notes = [f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}, {thread}", site.text]
+    further: list[str] = []
     if message.mbarrier:
-        notes.append(
-            f"its mbarrier is {_shared_name(address, simulated)}: {_mbarrier(address, cta)}"
+        further.append(
+            f"its mbarrier is {shared_name(address, simulated)}: {_mbarrier(address, cta)}"
         )
+    notes += further
+    where = ""
     if message.space is not None:
-        notes.append(_where(message.space, address, simulated, regions))
-    return kind(message.text, code=message.code, location=site.location, notes=tuple(notes))
+        name, where = _where(message.space, address, simulated, regions)
+        notes.append(f"{name}{where}")
+    error = kind(
+        message.text,
+        code=message.code,
+        location=site.location,
+        notes=tuple(notes),
+        **(_of_limit(simulated.options) if kind is StepLimit else {}),
+    )
+    space = Space.SHARED if message.mbarrier else message.space
+    by = Stopped(
+        *(coordinates(cta.index, grid), site, warp, 1 << lane, space, address),
+        where=where.lstrip(":;, "),
+        notes=tuple(further),
+    )
+    return _stopped(error, by)
+
+
+def _of_limit(options: Options) -> dict[str, str]:
+    limit = options.step_limit or DEFAULT_STEP_LIMIT
+    return {
+        "expected": f"at most {limit} turns of loops, by all warps of a CTA together",
+        "found": "more, and the last of them here",
+        "hint": "see that the loop ends, or compile with a larger step_limit=",
+    }
+
+
+def _stopped(error: TilewrightError, by: Stopped) -> TilewrightError:
+    if isinstance(error, SimulationError):
+        error.stopped = by
+    return error
 
 
 def _thread(linear: int, simulated: CompiledKernel) -> str:
     return f"thread {linear} (warp {linear // 32}, lane {linear % 32})"
 
 
-def _where(space: Space, address: int, simulated: CompiledKernel, regions: Sequence[Region]) -> str:
-    shared_end = context.SHARED_START + simulated.kernel.shared_bytes
+def _where(
+    space: Space, address: int, simulated: CompiledKernel, regions: Sequence[Region]
+) -> tuple[str, str]:
+    """Name an address, and say of which memory it is, or is near."""
     if space is not Space.GLOBAL:
-        return (
-            f"shared address {address}; the kernel's shared memory is "
-            f"[{context.SHARED_START}, {shared_end})"
-        )
+        end = context.SHARED_START + simulated.kernel.shared_bytes
+        near = f"; the kernel's shared memory is [{context.SHARED_START}, {end})"
+        return f"shared address {address}", near
+    name = f"global address {address:#x}"
     if 0 <= address < _FIRST_PAGE:
-        return f"global address {address:#x}, of a null pointer"
+        return name, ", of a null pointer"
     if not regions:
-        return f"global address {address:#x}; the launch has no tensor"
+        return name, "; the launch has no tensor"
     nearest = min(regions, key=lambda r: _distance(address, r))
     if _distance(address, nearest) > max(_NEAR, nearest.size):
-        return f"global address {address:#x}, nowhere near a tensor of the launch"
+        return name, ", nowhere near a tensor of the launch"
     offset = address - nearest.address
-    return (
-        f"global address {address:#x}: byte {offset} of {nearest.name}, "
-        f"which has {nearest.size} bytes"
-    )
+    return name, f": byte {offset} of {nearest.name}, which has {nearest.size} bytes"
 
 
 # No tensor begins in the first page; an address this far from one was not computed from it.
@@ -96,7 +175,7 @@ def unfreed(simulated: CompiledKernel, cta: Any, grid: Grid) -> TilewrightError:
         if isinstance(stmt, Instruct) and stmt.form.declaration is tensor_allocation.alloc
     ]
     others = (f"memory is also allocated at {each.header()}" for each in places[1:] if each)
-    return SimulationError(
+    error = SimulationError(
         "a CTA ends without freeing the Tensor Memory that it has allocated",
         code="tensor-memory",
         location=places[0] if places else None,
@@ -104,6 +183,7 @@ def unfreed(simulated: CompiledKernel, cta: Any, grid: Grid) -> TilewrightError:
         found=f"{columns_text(cta)} still allocated",
         notes=(f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}", *others),
     )
+    return _stopped(error, Stopped(coordinates(cta.index, grid), notes=error.notes[1:]))
 
 
 def columns_text(cta: Any) -> str:
@@ -125,12 +205,14 @@ def deadlock(
     Of the `others` in flight those of its cluster are told of as well.
     """
     first, notes = _stuck(simulated, cta, grid)
+    waits = list(_waiting(simulated, cta, grid))
     apart = _apart(simulated, cta)
     for other in others:
         if other.cluster is cta.cluster:
             notes += _stuck(simulated, other, grid)[1]
+            waits += _waiting(simulated, other, grid)
     if apart is not None:
-        return DeadlockError(
+        error = DeadlockError(
             f"{apart.text} is executed in a branch by some lanes of a warp, and the others, which "
             "it waits for, wait elsewhere for these",
             code="divergent-collective",
@@ -138,12 +220,16 @@ def deadlock(
             expected="all lanes of the warp, or all that the member mask names, together",
             notes=tuple(notes),
         )
-    return DeadlockError(
-        "deadlock: no thread can run and nothing in flight can complete a wait",
-        code="deadlock",
-        location=first,
-        notes=tuple(notes),
-    )
+    else:
+        error = DeadlockError(
+            "deadlock: no thread can run and nothing in flight can complete a wait",
+            code="deadlock",
+            location=first,
+            notes=tuple(notes),
+        )
+    place, told = coordinates(cta.index, grid), error.notes[1:]
+    error.stopped = Stopped(place, apart, waits=tuple(waits), notes=told)
+    return error
 
 
 def _apart(simulated: CompiledKernel, cta: Any) -> Site | None:
@@ -168,16 +254,33 @@ def _stuck(simulated: CompiledKernel, cta: Any, grid: Grid) -> tuple[Location | 
     """Say where a CTA is stuck first, and for what each of its warps waits."""
     notes: list[str] = [f"in {simulated.kernel.name}, {cta_name(cta.index, grid)}"]
     first: Location | None = None
-    for warp, record in _paths(simulated, cta):
-        site = simulated.sites.sites[int(record[PATH["site"]])]
-        first = first or site.location
-        lanes = int(record[PATH["lanes"]])
-        notes.append(
-            f"warp {warp}, {lanes_text(lanes)}: {_waits(record, site.text, cta, simulated)}"
-        )
-        if site.location is not None:
-            notes[-1] += f" at {_through(site.location)}"
+    for each in _waiting(simulated, cta, grid):
+        first = first or each.site.location
+        notes.append(f"warp {each.warp}, {lanes_text(each.lanes)}: {each.text}")
+        if each.site.location is not None:
+            notes[-1] += f" at {_through(each.site.location)}"
     return first, notes + _in_flight(simulated, cta)
+
+
+def _waiting(simulated: CompiledKernel, cta: Any, grid: Grid) -> Iterator[Waiting]:
+    """List the paths of a CTA, which all wait."""
+    place = coordinates(cta.index, grid)
+    for warp, record in _paths(simulated, cta):
+        state, key = _STATES.get(int(record[PATH["state"]])), int(record[PATH["key"]])
+        state = state or context.WAITS[int(record[PATH["wait"]])]
+        site = simulated.sites.sites[int(record[PATH["site"]])]
+        text = _waits(record, site.text, cta, simulated)
+        lanes, need = int(record[PATH["lanes"]]), int(record[PATH["need"]])
+        on_mbarrier = state == "mbarrier"
+        yield Waiting(
+            *(place, warp, lanes, site, state, key, need, text),
+            name=shared_name(key, simulated) if on_mbarrier else "",
+            contents=_contents(key, cta) if on_mbarrier else None,
+            threads=_threads_at(key, cta) if state == "barrier" else None,
+        )
+
+
+_STATES = {context.GATHERING: "gathering", context.JOINING: "joining", context.POLLING: "polling"}
 
 
 def _through(location: Location) -> str:
@@ -205,7 +308,7 @@ def _completion(record: np.ndarray, cta: Any, simulated: CompiledKernel) -> str:
     """Say what tells that an operation is done: an mbarrier, or a group of its threads."""
     barrier, kind = int(record[RECORD["barrier"]]), int(record[RECORD["group"]])
     if barrier:
-        return f"seen through {_shared_name(barrier, simulated)}"
+        return f"seen through {shared_name(barrier, simulated)}"
     if not kind:
         return "seen through what is issued after it"
     warp, lanes = int(record[RECORD["warp"]]), int(record[RECORD["lanes"]])
@@ -264,7 +367,7 @@ def _waits(record: np.ndarray, text: str, cta: Any, simulated: CompiledKernel) -
     if kind == "barrier":
         return f"{text} waits at barrier {key}: {_barrier(key, cta)}"
     if kind == "mbarrier":
-        place = _shared_name(key, simulated)
+        place = shared_name(key, simulated)
         state = f"{_mbarrier(key, cta)}{_exited(cta)}"
         return f"{text} waits for phase parity {_parity(record)} of {place}: {state}"
     return f"{text} waits"
@@ -289,7 +392,7 @@ def shared_buffers(simulated: CompiledKernel) -> list[tuple[str, int, PointerTyp
     return sorted(found, key=lambda each: each[1])
 
 
-def _shared_name(address: int, simulated: CompiledKernel) -> str:
+def shared_name(address: int, simulated: CompiledKernel) -> str:
     """Name the mbarrier at an address: an element of a buffer of such, else bytes of a buffer."""
     offset = address - context.SHARED_START
     before = [each for each in shared_buffers(simulated) if each[1] <= offset]
@@ -299,15 +402,24 @@ def _shared_name(address: int, simulated: CompiledKernel) -> str:
     index, within = divmod(offset - start, kind.dtype.bytes)
     if kind.dtype.bytes != mbarrier.BYTES or within:
         return f"byte {offset - start} of {name}"
-    shape = dict(simulated.kernel.shapes).get(name, (index + 1,))
-    if index >= prod(shape):
+    at: tuple[int, ...] | None = (index,)
+    _, declared = dict(simulated.kernel.buffers).get(name, (start, None))
+    if declared is not None:
+        at = element(declared, static_shape(declared.shape) or (), offset - start)
+    if at is None:
         return f"byte {offset - start} from the start of {name}"
-    return f"{name}[{', '.join(str(each) for each in np.unravel_index(index, shape))}]"
+    return f"{name}[{', '.join(map(str, at))}]"
+
+
+def _threads_at(key: int, cta: Any) -> tuple[int, int, int]:
+    """Count the threads at a barrier: arrived, expected, and whether it was told how many."""
+    start = context.BARRIER_START + key * len(context.BARRIER_FIELDS)
+    arrived, expected, counted = (int(each) for each in cta.words[start : start + 3])
+    return arrived, expected, counted
 
 
 def _barrier(key: int, cta: Any) -> str:
-    start = context.BARRIER_START + key * len(context.BARRIER_FIELDS)
-    arrived, expected, counted = (int(each) for each in cta.words[start : start + 3])
+    arrived, expected, counted = _threads_at(key, cta)
     exited = 32 * cta.get("exited_warps")
     text = f"{arrived} of {expected} threads have arrived"
     return text if counted or not exited else f"{text}, {exited} have exited"
@@ -322,9 +434,19 @@ def _exited(cta: Any) -> str:
 
 
 def _mbarrier(key: int, cta: Any) -> str:
-    start = key - context.SHARED_START
-    if not 0 <= start <= cta.shared.nbytes - 8:
+    if not _holds_mbarrier(key, cta):
         return "it lies outside shared memory"
-    word = int(cta.shared[start : start + 8].view(np.uint64)[0])
-    tally = cta.special["tally"].view(np.uint32).reshape(-1, 2)[start // 8]
-    return mbarrier.describe(word, int(tally[0]), int(tally[1]))
+    return str(_contents(key, cta) or "it is not initialised")
+
+
+def _contents(key: int, cta: Any) -> mbarrier.Contents | None:
+    if not _holds_mbarrier(key, cta):
+        return None
+    start = key - context.SHARED_START
+    word = int(cta.shared[start : start + mbarrier.BYTES].view(np.uint64)[0])
+    tally = cta.special["tally"].view(np.uint32).reshape(-1, 2)[start // mbarrier.BYTES]
+    return mbarrier.contents(word, int(tally[0]), int(tally[1]))
+
+
+def _holds_mbarrier(key: int, cta: Any) -> bool:
+    return 0 <= key - context.SHARED_START <= cta.shared.nbytes - mbarrier.BYTES

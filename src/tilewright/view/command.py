@@ -1,4 +1,4 @@
-"""What `tilewright view` shows: a layout by its notation, or one of a program's.
+"""What `tilewright view` shows: a layout by its notation, or one of a program's; a timeline.
 
 May import `base` and the modules of this folder below it.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tilewright.base.errors import LaunchError
 from tilewright.view.expressions import described, layout_among
 from tilewright.view.layouts import Picture, picture
+from tilewright.view.timeline import timeline_page
 
 _SHAPE = re.compile(r"\(?\s*(\d+(?:\s*[,x×]\s*\d+)*)\s*,?\s*\)?")
 
@@ -48,6 +50,20 @@ def file_of(picture: Picture, name: str) -> bytes:
         code="bad-option",
         expected="a name that ends in .svg or .txt",
     )
+
+
+def timeline_of(name: str) -> str:
+    """Draw the trace in a file of that name as an HTML page.
+
+    Raises `LaunchError` (bad-option) for a file that cannot be read, or is no trace.
+    """
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LaunchError(
+            f"the trace {name!r} cannot be read", code="bad-option", found=str(error)
+        ) from error
+    return timeline_page(text, Path(name).name)
 
 
 def _extents(text: str) -> tuple[int, ...]:

@@ -14,8 +14,9 @@ import ast
 import inspect
 import linecache
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, cast
 
 from tilewright.base.errors import FrontendError, TilewrightError
@@ -73,10 +74,34 @@ _FACTORIES: dict[str, tuple[Callable[..., Layout], Callable[[Arguments], Any]]] 
 # The methods that may be called, and what becomes of the shape.
 _METHODS: dict[str, Callable[[Described, Arguments], Any]] = {
     "canonicalize": lambda of, given: of.shape,
+    "direct_sum": lambda of, given: _times(given["left_shape"], given["right_shape"]),
+    "group": lambda of, given: given["shape"],
+    "pack": lambda of, given: _last(of, lambda last: last // given["count"]),
+    "permute_dims": lambda of, given: _reordered(of, given["order"]),
     "shift": lambda of, given: of.shape,
     "slice": lambda of, given: tuple(end - begin for begin, end in given["region"]),
+    "tile": lambda of, given: _times(given["outer_shape"], given["inner_shape"]),
     "tile_to": lambda of, given: given["to_shape"],
+    "unpack": lambda of, given: _last(of, lambda last: last * given["count"]),
 }
+_OF_OTHER_ELEMENTS = ("pack", "unpack")
+
+
+def _times(outer: Sequence[int], inner: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a * b for a, b in zip(outer, inner, strict=True))
+
+
+def _last(of: Described, change: Callable[[int], int]) -> tuple[int, ...] | None:
+    """Neighbours along the last axis become one, or one becomes several."""
+    return None if of.shape is None else (*of.shape[:-1], change(of.shape[-1]))
+
+
+def _reordered(of: Described, order: Sequence[int]) -> tuple[int, ...] | None:
+    shape = of.layout.shard_shape
+    # Otherwise the axes of the shape are not what is reordered.
+    return tuple(shape[each] for each in order) if of.shape == shape else None
+
+
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda left, right: left + right,
     ast.Sub: lambda left, right: left - right,
@@ -215,11 +240,17 @@ def _call(node: ast.Call) -> Any:
                 raise _refuse(value, f"this has no .{name}()", "a layout", _kind(of))
             method = getattr(of.layout, name)
             made = _apply(node, method, *arguments, **named)
+            # `group` gives the separators too.
+            made = cast(Layout, made[0] if isinstance(made, tuple) else made)
             shape = _METHODS[name](of, _bound(method, arguments, named))
-            return replace(of, layout=made, shape=shape and tuple(shape))
+            if shape is not None and prod(shape) != made.size():
+                shape = None
+            dtype = None if name in _OF_OTHER_ELEMENTS else of.dtype
+            return replace(of, layout=made, shape=shape and tuple(shape), dtype=dtype)
         case called:
             known = ", ".join((*_FACTORIES, *(f".{name}" for name in _METHODS)))
-            raise _refuse(called, "this is not called in a layout", f"one of {known}")
+            name = ast.unparse(called)
+            raise _refuse(called, f"the notation of layouts has no call of {name}", known)
 
 
 def _describe(layout: Layout, shape: Any, dtype: Any) -> Described:

@@ -14,7 +14,15 @@ from fnmatch import fnmatchcase
 
 from tilewright.base.errors import LaunchError
 from tilewright.base.spaces import Space
-from tilewright.isa.declaration import Declaration, Form, Operand, Slot, families
+from tilewright.isa.declaration import (
+    Declaration,
+    Form,
+    Operand,
+    Slot,
+    families,
+    token_of_attribute,
+)
+from tilewright.isa.mnemonics import WORDS
 from tilewright.view.tables import Table
 
 _LISTED = 40  # forms of an instruction that are listed
@@ -30,29 +38,65 @@ def instruction_tables(pattern: str | None) -> Iterator[Table]:
     """Describe the instructions that a pattern matches, form by form; without one, list them all.
 
     A pattern is matched against the names of forms, as a shell matches names of files; one
-    without `*`, `?` and `[` matches every name that it is a part of. Raises `LaunchError`
-    (`bad-option`) if it matches none.
+    without `*`, `?` and `[` matches every name that it is a part of. It may be spelled as PTX
+    does or as programs do. Raises `LaunchError` (`bad-option`) if it matches none.
     """
-    declarations = [each for group in families().values() for each in group]
-    if pattern is None:
+    text = "" if pattern is None else _as_ptx(pattern)
+    if not text:
         columns = ("instruction", "meaning", "targets", "what it does")
-        yield Table("", columns, [_summary(each) for each in declarations])
+        yield Table("", columns, [_summary(each) for each in _declarations()])
         return
-    matches = _matcher(pattern)
     found = False
-    for declaration in _possible(declarations, pattern):
+    for declaration, forms in _matching(text):
+        found = True
+        yield from _described(declaration, forms)
+    if not found:
+        raise _refusal(str(pattern), text)
+
+
+# How a program begins to name an instruction, and ends if it quotes the text.
+_BEGINNING = re.compile(r"""^(T\.)?ptx(\.|\[["']?|$)""")
+_END = re.compile(r"""["']?\]?(\(.*)?$""")
+
+
+def _as_ptx(pattern: str) -> str:
+    """Spell a pattern as PTX does, if it is spelled as attributes of `T.ptx`."""
+    text = _END.sub("", _BEGINNING.sub("", pattern.strip())) if "ptx" in pattern else pattern
+    for family in families():
+        if "." in family:
+            text = text.replace(family.replace(".", "_"), family)
+    # `async_` and `global_`; a star may follow.
+    text = re.sub(r"(?<=[a-z])_(?=$|[.*?])", "", text)
+    return ".".join(map(token_of_attribute, text.split(".")))
+
+
+def _refusal(pattern: str, text: str) -> LaunchError:
+    """Refuse a pattern; suggest one with the same words in this order, or a name that is close."""
+    words: list[str] = re.findall(r"\w+", text) or [text]
+    known = {family.partition(".")[0] for family in families()}
+    wide = f"*{'*'.join(words)}*"
+    hint = "`isa` alone lists them all"
+    if len(words) > 1 and any(True for _ in _matching(wide)):
+        hint = f"did you mean '{wide}'?"
+    elif words[0] in WORDS and words[0] not in known:
+        hint = f"{words[0]} is an instruction of PTX that is not supported yet"
+    elif words[0] not in known:
+        close = difflib.get_close_matches(words[0], known, 1)
+        hint = f"did you mean {close[0]}?" if close else hint
+    return LaunchError(f"no instruction is called {pattern!r}", code="bad-option", hint=hint)
+
+
+def _declarations() -> list[Declaration]:
+    return [each for group in families().values() for each in group]
+
+
+def _matching(pattern: str) -> Iterator[tuple[Declaration, list[Form]]]:
+    """List the forms that a pattern matches, by their declarations."""
+    matches = _matcher(pattern)
+    for declaration in _possible(_declarations(), pattern):
         forms = [form for form in declaration.forms() if matches(form.text)]
         if forms:
-            found = True
-            yield from _described(declaration, forms)
-    if not found:
-        names = sorted({_spelled(each) for each in declarations})
-        close = difflib.get_close_matches(pattern, [*families(), *names], n=3, cutoff=0.4)
-        raise LaunchError(
-            f"no instruction is called {pattern!r}",
-            code="bad-option",
-            hint=f"did you mean {' or '.join(close)}?" if close else "`isa` alone lists them all",
-        )
+            yield declaration, forms
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:

@@ -15,7 +15,7 @@ from math import log, prod
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.layout import Axis, ComposeLayout, Layout, TileLayout, m
+from tilewright.layout import Axis, ComposeLayout, Layout, TileLayout, images, m
 from tilewright.layout.refusal import bad_layout
 from tilewright.layout.shapes import extents_of
 from tilewright.view.page import span
@@ -29,6 +29,8 @@ _MOST_COLUMNS = 1024
 _FOLD = 32
 # NumPy's integers have 63 bits; addresses are multiplied by the bits of an element.
 _MOST_REACH = 1 << 48
+# Places are told apart by numbering them, which takes a while.
+_MOST_COMPARED = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,14 @@ class Matrix:
         return tuple(",".join(map(str, each)) for each in zip(*coordinates, strict=True))
 
     def notes(self, rows: int, columns: int) -> Iterator[str]:
-        """Say what a picture of so many rows and columns leaves out."""
+        """Say what a picture of so many rows and columns leaves out, and what is amiss."""
         parts = (("rows", rows, self.rows), ("columns", columns, self.columns))
         cut = [f"{what} {span(0, now - 1)} of {all}" for what, now, all in parts if now < all]
         if cut:
             yield f"Only {' and '.join(cut)} are shown."
         for each in _plain(self.layout).replica:
             yield f"Each element is there {each.extent} times, {each.spell_stride()} apart."
+        yield from _warnings(self.layout)
 
 
 def matrix(layout: Layout, shape: Sequence[int] | None) -> Matrix:
@@ -140,6 +143,33 @@ def _is_run(values: dict[str, Values], count: int, aligned: bool) -> bool:
         if aligned and step and (rows[..., 0] % count).any():
             return False
     return "m" in values
+
+
+def _warnings(layout: Layout) -> Iterator[str]:
+    """Say what no tensor can have: places that are not there, elements in one place."""
+    for axis in _plain(layout).axes_with_replica():
+        low, high = layout.lowest(axis), layout.span(axis) - 1
+        if low < 0:
+            yield f"Warning: {axis} reaches down to {low}, below the start."
+        if axis.extent and high >= axis.extent:
+            yield f"Warning: {axis} reaches up to {high}; a {axis.group} has 0–{axis.extent - 1}."
+    copies = prod(each.extent for each in _plain(layout).replica)
+    count = layout.size() * copies
+    if count <= _MOST_COMPARED and (places := _places(layout)) < count:
+        what = f"{count} elements{' and copies' * (copies > 1)}"
+        yield f"Warning: elements overlap: {what} lie in {places} place{'s' * (places > 1)}."
+
+
+def _places(layout: Layout) -> int:
+    """Count the places in which elements lie, those of copies too."""
+    numbers: list[Values] = []
+    for each in images(layout, (layout.size(),)):
+        number = np.zeros(layout.size(), np.int64)
+        for axis in _plain(layout).axes_with_replica():
+            low, high = layout.lowest(axis), layout.span(axis)
+            number = number * (high - low) + (each.get(axis.name, 0) - low)
+        numbers.append(number)
+    return len(np.unique(np.concatenate(numbers)))
 
 
 def _plain(layout: Layout) -> TileLayout:

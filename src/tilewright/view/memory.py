@@ -66,7 +66,7 @@ def _bytes_page(title: str, matrix: Matrix, values: dict[str, Values], dtype: DT
         for row_index, row in enumerate(starts)
     )
     tints = {cell.tint for row in cells for cell in row if cell.tint is not None}
-    size = -(-matrix.layout.span() * bits // 8)
+    size = -(-(matrix.layout.span() - min(matrix.layout.lowest(), 0)) * bits // 8)
     heading = "Where each element lies: its first byte, and its banks if it is shared memory"
     panels = (_panel(heading, matrix, cells, run), *_strips(taken))
     return Page(

@@ -8,9 +8,10 @@ May import `base`. On a terminal `rich` draws them; in a pipe nothing is cut and
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -29,14 +30,41 @@ class Table:
 
 
 @contextmanager
+def streams_there() -> Generator[None]:
+    """Let there be an output and an error output, where they were closed before Python began."""
+    with ExitStack() as stack:
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:
+                setattr(sys, name, stack.enter_context(open(os.devnull, "w")))
+                stack.callback(setattr, sys, name, None)
+        yield
+
+
+@contextmanager
 def reader_may_leave() -> Generator[None]:
-    """Let whoever reads the output stop before its end, as `head` does."""
+    """Let whoever reads the output stop before its end, as `head` does; that ends the block."""
     try:
         yield
-        sys.stdout.flush()
     except BrokenPipeError:
+        if not _left_alone():  # it is another pipe's, such as that of a program's own
+            raise
+    finally:
         # What is still to be written would fail again when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _left_alone() -> bool:
+    """Tell whether the output is a pipe that nobody reads."""
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return False
+    poll = select.poll()
+    poll.register(output, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def write(tables: Iterable[Table], stream: TextIO) -> None:

@@ -54,12 +54,12 @@ class Calls:
             return list(declaration.compute(m, form, *(_loaded(m, o) for o in operands)) or ())
         name = self.function(form, operands)
         results = self._results[name]
-        passed = [_pass(m, each) for each in operands if not is_literal(each)]
+        words = [passed(m, each) for each in operands if not is_literal(each)]
         if into is not None and self.fills_rows(name, into.dtype):
-            self._call(m, name, passed, into.pointer)
+            self._call(m, name, words, into.pointer)
             return None
         out = m.function.scratch(f"[{max(_size(results), 1)} x i8]")
-        self._call(m, name, passed, out)
+        self._call(m, name, words, out)
         return [_take(m, out, at, kind) for at, kind in zip(_places(results), results, strict=True)]
 
     def _call(self, m: NativeMachine, name: str, passed: Sequence[str], out: str) -> None:
@@ -72,7 +72,7 @@ class Calls:
         It takes the context, the active lanes, the site, the operands that are no literals
         (vectors by address), and where results go: whole rows, of which it writes active lanes.
         """
-        key = (form, tuple(map(_kind, operands)))
+        key = (form, tuple(map(kind_of, operands)))
         if key not in self._names:
             self._names[key] = self._emit(form, operands)
         return self._names[key]
@@ -92,7 +92,7 @@ class Calls:
         parameters = ["ptr %ctx, i32 %mask, i32 %site"]
         inside: list[Lanes] = []
         for index, each in enumerate(operands):
-            dtype, width, text = _kind(each)
+            dtype, width, text = kind_of(each)
             if text is not None:
                 inside.append(f.lanes(dtype, text, 0))
             elif width:
@@ -181,7 +181,8 @@ def is_literal(operand: Operand) -> bool:
     return isinstance(operand, Lanes) and literal(operand) is not None
 
 
-def _kind(operand: Operand) -> tuple[DType, int, str | None]:
+def kind_of(operand: Operand) -> tuple[DType, int, str | None]:
+    """Say what an operand is for a function: its type, its lanes, its text if it is a literal."""
     if isinstance(operand, Row):
         return operand.dtype, WARP, None
     return operand.dtype, operand.width, literal(operand)
@@ -191,7 +192,8 @@ def _loaded(m: NativeMachine, operand: Operand) -> Lanes:
     return m.restore(operand.pointer, operand.dtype) if isinstance(operand, Row) else operand
 
 
-def _pass(m: NativeMachine, operand: Operand) -> str:
+def passed(m: NativeMachine, operand: Operand) -> str:
+    """Spell an operand as an argument: a vector by its address."""
     if isinstance(operand, Row):
         return f"ptr {operand.pointer}"
     if operand.width:

@@ -69,6 +69,13 @@ _FIELDS = (
     "staging_used",
     "staged",  # how many operations have
     "tally",  # host address of (expected, come) bytes per mbarrier, 32 bits each, for reports
+    "check",  # host address of the checker's clocks, and of its shadow of
+    "check_shadow",  # shared memory,
+    "check_written",  # which of its bytes were ever written,
+    "check_slots",  # the numbers of its mbarriers,
+    "check_cells",  # Tensor Memory, and what it has touched of
+    "check_log",  # global memory
+    "trace",  # host address of the events of a timeline
     "cluster",  # host address of what the CTAs of the cluster share
     "path_words",  # words of a path's record
     "levels",  # words in it for the lanes that meet at the end of constructs

@@ -341,8 +341,9 @@ class KernelCode:
         value = self.expr(stmt.value)
         address = self.expr(stmt.pointer)
         self.at(stmt, f"write {print_expr(stmt.pointer)}")
-        kind = stmt.pointer.type.dtype
-        vectors.store(self.m, stmt.pointer.type.space, address, value, kind)
+        kind, space = stmt.pointer.type.dtype, stmt.pointer.type.space
+        self.module.observer.accesses(self.m, space, address, kind.bytes, write=True)
+        vectors.store(self.m, space, address, value, kind)
 
     def _assert(self, stmt: Assert) -> None:
         condition = self.expr(stmt.condition)
@@ -848,6 +849,7 @@ class KernelCode:
             operands = [self._argument(each, expr) for each, expr in inputs]
         else:
             operands = [self.operand(each, expr) for each, expr in inputs]
+        self.module.observer.issues(self.m, form, operands)
         group = awaited_group(form)
         if group is not None:
             self.flight.wait(self.m, group)
@@ -972,6 +974,7 @@ class KernelCode:
         kept: list[str] = []
         if wait.arrive is not None:
             operands = [self.operand(each, expr) for each, expr in inputs]
+            self.module.observer.arrives(self.m, form, operands)
             for index, value in enumerate(wait.arrive(self.m, form, *operands)):
                 name = f"wait.{self.m.site}.{index}"
                 self.define(name, value, value.width)
@@ -989,14 +992,16 @@ class KernelCode:
         self.f.branch_if(str(passes.value), ready, blocked)
         self.f.label(blocked)
         kind, key = wait.awaits(self.m, form, *operands, *state)
-        self.m.set_word("%path", PATH["wait"], context.WAITS.index(kind))
-        self.m.set_word("%path", PATH["key"], self.m.first(key))
         detail = operands[-1] if operands else self.m.constant(0, UINT32)
         if wait.detail is not None:
             detail = wait.detail(self.m, form, *operands, *state)
+        self.module.observer.blocks(self.m, kind, key, detail)
+        self.m.set_word("%path", PATH["wait"], context.WAITS.index(kind))
+        self.m.set_word("%path", PATH["key"], self.m.first(key))
         self.m.set_word("%path", PATH["detail"], self.m.to_word(self.m.first(detail)))
         self._suspend(live | frozenset(kept), poll, "block", state=context.BLOCKED)
         self.f.label(ready)
+        self.module.observer.passes(self.m, holds)
         if wait.gives_up:
             self.m.set_field("give_up", 0)
         with self.f.when(str(holds.value)):
@@ -1092,8 +1097,10 @@ class KernelCode:
         address = self.expr(expr.pointer)
         location = expr.location or expr.pointer.location
         text = f"read {print_expr(expr.pointer)}"
+        space = expr.pointer.type.space
         with self._blaming(location, text):
-            return vectors.load(self.m, expr.pointer.type.space, address, expr.dtype)
+            self.module.observer.accesses(self.m, space, address, expr.dtype.bytes, write=False)
+            return vectors.load(self.m, space, address, expr.dtype)
 
     # ---- local arrays
 

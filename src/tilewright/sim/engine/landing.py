@@ -50,6 +50,7 @@ def _land_record(module: Module) -> None:
     site = f.cast(f.get_word(record, RECORD["site"]), UINT32)
     f.set_word(record, RECORD["agent"], 0)
     lander, rows = _pointer(f, agent), rows_of(f, number)
+    module.observer.lands(f, number, record)
     with as_issuer(f, record):
         f.function.emit(f"call void {lander}(ptr %ctx, i32 {site.value}, ptr {record}, ptr {rows})")
     _forget(f, record)
@@ -204,6 +205,7 @@ def _take(module: Module) -> None:
     record = record_of(f, number)
     site = f.get_word(record, RECORD["site"])
     f.site = str(f.cast(site, UINT32).value)
+    module.observer.takes(f, number)
     out = f.function.slot("[2 x i64]")
     reader = _pointer(f, f.get_word(record, RECORD["reader"]))
     with as_issuer(f, record):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.base.targets import Target
+from tilewright.sim.engine.observer import Observer
 from tilewright.sim.engine.sites import Sites
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ class Module(Sites):
     """An LLVM module under construction.
 
     `memories` names the fields of the context whose memory only some kernels need. `exact` is the
-    target whose arithmetic `exact` numerics follow, `None` with `fast` ones.
+    target whose arithmetic `exact` numerics follow, `None` with `fast` ones. `observer` adds code
+    that watches.
     """
 
     cpu_features: frozenset[str]
@@ -43,6 +45,7 @@ class Module(Sites):
     _piece: str = ""
     block: tuple[int, int, int] | None = None
     exact: Target | None = None
+    observer: Observer = field(default_factory=Observer)
 
     def machine(self, name: str, site: str = "0") -> NativeMachine:
         """Begin a function in which instructions can be traced."""

@@ -487,6 +487,9 @@ class NativeMachine(Values):
 
     def set_cluster_state(self, field: str, value: Lanes) -> None:
         """Write a word of the cluster's state."""
+        if field == "generation":
+            number = self.constant(0, UINT32)
+            self.module.observer.completes(self, "cluster", number, value)
         self.set_word(self.pointer("cluster"), CLUSTER[field], value)
         self.bump("progress")
 
@@ -513,6 +516,8 @@ class NativeMachine(Values):
 
     def set_barrier_state(self, barrier: Lanes, field: str, value: Lanes) -> None:
         """Write a field of a named barrier."""
+        if field == "generation":
+            self.module.observer.completes(self, "barrier", barrier, value)
         self.set_word("%ctx", self._barrier_word(barrier, field), value)
         self.bump("progress")
 
@@ -532,6 +537,7 @@ class NativeMachine(Values):
 
     def set_mbarrier_word(self, address: Lanes, word: Lanes) -> None:
         """Write the eight bytes of an mbarrier."""
+        self.module.observer.updates_mbarrier(self, address, word)
         self.store(Space.SHARED, address, [word])
 
     def mbarrier_in_use(self, barrier: Lanes) -> Lanes:
@@ -546,6 +552,7 @@ class NativeMachine(Values):
 
     def clear_tally(self, barrier: Lanes) -> None:
         """Count the bytes of an mbarrier from zero."""
+        self.module.observer.phase_begins(self, barrier)
         for index in range(2):
             self._set_tally(barrier, index, self.constant(0, UINT32))
 

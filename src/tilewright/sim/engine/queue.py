@@ -225,6 +225,7 @@ def _enqueue(
         else:
             m.set_word(record, RECORD_HEAD + index, m.to_word(value))
     assert rows <= context.ROWS, f"{form.text} has too many operands of lanes"
+    m.module.observer.queues(m, form, tail, barrier)
     m.set_field("queue_tail", tail + 1)
     m.bump("progress")
     eager = m.field("schedule") == context.SCHEDULES["eager"]

@@ -190,6 +190,7 @@ def _finish(module: Module) -> None:
     warp = f.field("warp")
     lanes = f.cast(f.get_word("%path", PATH["lanes"]), UINT32)
     exited = _per_warp(f, context.EXITED_START, warp) | lanes
+    f.module.observer.exits(f, lanes)
     _set_per_warp(f, context.EXITED_START, warp, exited)
     f.function.emit("call void @drop(ptr %ctx, ptr %path)")
     f.bump("progress")

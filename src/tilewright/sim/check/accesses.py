@@ -1,0 +1,232 @@
+"""Accesses to shared memory as functions of native code: of a warp, of runs, of boxes.
+
+May import `sim.engine` and the modules of `sim.check` below it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.base.dtypes import BOOL, UINT32, UINT64
+from tilewright.isa.machine import WARP, Lanes
+from tilewright.sim.check import clocks, rows, state
+from tilewright.sim.check.judge import report
+from tilewright.sim.check.rows import Routine, end_if, routine
+from tilewright.sim.check.shadow import Access, Replay
+from tilewright.sim.engine import context
+
+if TYPE_CHECKING:
+    from tilewright.sim.engine.native import NativeMachine
+
+_LINE = 128  # bytes within which a swizzle moves chunks, and after eight of which it begins again
+_LINE_RECORDS = _LINE // state.RECORD_BYTES
+
+
+def _lines(f: NativeMachine, replay: Replay, offset: Lanes, size: Lanes, lane: Lanes) -> None:
+    """Access whole lines, from an offset in shared memory on."""
+    with f.function.loop(str((size >> 7).value)) as counter:
+        at = offset + (f.lanes(UINT64, counter, 0) << 7)
+        replay.block(at >> 4, (at >> 7) & (replay.ways - 1), lane)
+
+
+# ---------------------------------------------------------------------------- of a warp
+
+
+def _inside(f: NativeMachine, address: Lanes, size: Lanes | int) -> Lanes:
+    offset = address - context.SHARED_START
+    return (address >= context.SHARED_START) & (offset + size <= f.field("shared_size"))
+
+
+def vector(writes: bool, size: int) -> Routine:
+    """Give the function for accesses of a warp, each lane of `size` bytes that it is aligned to."""
+
+    def body(f: NativeMachine) -> None:
+        end_if(f, f.field("error") != 0)
+        address = f.lanes(UINT64, "%address", WARP)
+        good = _inside(f, address, size) & ((address & (size - 1)) == 0)
+        lanes = f.lanes(UINT32, "%lanes", 0) & f.bits(good)
+        end_if(f, lanes == 0)
+        access = Access(f, writes)
+        atomic = f.lanes(UINT32, "%atomic", 0)
+        slot = f.spill(address - context.SHARED_START)
+        if size == state.RECORD_BYTES:
+            _whole_records(f, access, slot, lanes, atomic)
+        else:
+            _contiguous(f, access, address, lanes, size, atomic)
+        remaining = f.function.slot("i32", 4)
+        f.function.emit(f"store i32 {lanes.value}, ptr {remaining}")
+        with each_bit(f, remaining) as lane:
+            offset = f.lanes(
+                UINT64, f.load_element(slot, UINT64, str(f.cast(lane, UINT64).value)), 0
+            )
+            within = f.constant((1 << size) - 1, UINT64) << (offset & 15)
+            step = f.select(atomic != 0, atomic, f.constant(state.ONE_LANE, UINT32))
+            access.record(offset >> 4, access.lane(lane, step), within)
+
+    name = f"check_{'write' if writes else 'read'}_{size}"
+    return routine(name, f"ptr %ctx, <32 x i64> %address, i32 %atomic, {Access.PARAMETERS}")(body)
+
+
+def _whole_records(
+    f: NativeMachine, access: Access, slot: str, lanes: Lanes, atomic: Lanes
+) -> None:
+    """Access a record per lane, if every lane takes part; and return."""
+    whole = (lanes == (1 << WARP) - 1) & (atomic == 0)
+    with f.function.when(str(whole.value)):
+        with f.function.loop(str(WARP)) as counter:
+            offset = f.lanes(UINT64, f.load_element(slot, UINT64, counter), 0)
+            lane = f.lanes(UINT64, counter, 0) << state.LANE_SHIFT
+            access.whole(offset >> 4, lane | (state.ONE_LANE << state.STEP_SHIFT))
+        f.function.emit("ret void")
+        f.function.label(f.function.new_label("dead"))
+
+
+def _contiguous(
+    f: NativeMachine, access: Access, address: Lanes, lanes: Lanes, size: int, atomic: Lanes
+) -> None:
+    """Access whole records, if every lane takes part and one follows the other; and return."""
+    first = f.pick(address, f.constant(0, UINT32))
+    steps = f.cast(f.lane_id(), UINT64) * size + first
+    whole = (f.bits(steps == address) & lanes) == (1 << WARP) - 1
+    whole = whole & ((first & 15) == 0) & (atomic == 0)
+    with f.function.when(str(whole.value)):
+        start = (first - context.SHARED_START) >> 4
+        with f.function.loop(str(WARP * size // state.RECORD_BYTES)) as counter:
+            number = f.lanes(UINT64, counter, 0)
+            lane = f.cast(number * (state.RECORD_BYTES // size), UINT32)
+            access.whole(start + number, access.lane(lane, size.bit_length() - 1))
+        f.function.emit("ret void")
+        f.function.label(f.function.new_label("dead"))
+
+
+class each_bit:
+    """Loop over the bits of a word on the stack, which it clears; yields their numbers."""
+
+    def __init__(self, f: NativeMachine, remaining: str) -> None:
+        self.f = f
+        self.remaining = remaining
+
+    def __enter__(self) -> Lanes:
+        f = self.f
+        self.head, body, self.after = (f.function.new_label(s) for s in ("bits", "bit", "after"))
+        f.function.branch(self.head)
+        f.function.label(self.head)
+        left = f.lanes(UINT32, f.op(f"load i32, ptr {self.remaining}"), 0)
+        f.function.branch_if(str((left != 0).value), body, self.after)
+        f.function.label(body)
+        f.function.emit(f"store i32 {(left & (left - 1)).value}, ptr {self.remaining}")
+        return f.lowest(left)
+
+    def __exit__(self, *exception: object) -> None:
+        self.f.function.branch(self.head)
+        self.f.function.label(self.after)
+
+
+# ---------------------------------------------------------------------------- runs
+
+
+def _span(f: NativeMachine, number: Lanes, start: Lanes, end: Lanes) -> Lanes:
+    """Give the bytes of a record that lie in a run."""
+    base = number << 4
+    none, most = f.constant(0, UINT64), f.constant(state.RECORD_BYTES, UINT64)
+    low = f.select(start > base, start - base, none)
+    high = f.binary("min", end - base, most)
+    one = f.constant(1, UINT64)
+    return ((one << high) - 1) & ~((one << low) - 1)
+
+
+def run_of(writes: bool) -> Routine:
+    """Give the function for a run of bytes; `pattern` says whose they are, as in an entry."""
+
+    def body(f: NativeMachine) -> None:
+        address, size = (f.lanes(UINT64, f"%{n}", 0) for n in ("address", "size"))
+        end_if(f, (f.field("error") != 0) | ~_inside(f, address, size) | (size == 0))
+        access = Access(f, writes)
+        start = address - context.SHARED_START
+        end = start + size
+        first = start >> 4
+        count = ((end + 15) >> 4) - first
+        pattern = f.lanes(UINT64, "%pattern", 0)
+        with f.function.when(str((((start | size) & (_LINE - 1)) == 0).value)):
+            _lines(f, Replay(access, _LINE_RECORDS, 8), start, size, pattern)
+            f.function.emit("ret void")
+            f.function.label(f.function.new_label("dead"))
+        with f.function.loop(str(count.value)) as counter:
+            number = first + f.lanes(UINT64, counter, 0)
+            access.record(number, pattern, _span(f, number, start, end))
+
+    name = f"check_{'write' if writes else 'read'}_run"
+    parameters = f"ptr %ctx, i64 %address, i64 %size, i64 %pattern, {Access.PARAMETERS}"
+    return routine(name, parameters)(body)
+
+
+def box_of(writes: bool) -> Routine:
+    """Give the function for rows of a box, whose chunks a swizzle moves."""
+
+    def body(f: NativeMachine) -> None:
+        address, row, pitch, rows, swizzle = (
+            f.lanes(UINT64, f"%{n}", 0) for n in ("address", "row", "pitch", "rows", "swizzle")
+        )
+        small = (row < 1 << 20) & (pitch < 1 << 20) & (rows < 1 << 20)
+        end_if(f, (f.field("error") != 0) | ~small)
+        access = Access(f, writes)
+        pattern = f.lanes(UINT64, "%pattern", 0)
+        straight = ((address | row | pitch) & (_LINE - 1)) == 0
+        straight = straight & _inside(f, address, rows * pitch)
+        with f.function.when(str(straight.value)):
+            replay = Replay(access, _LINE_RECORDS, 8)
+            with f.function.loop(str(rows.value)) as outer:
+                start = address + f.lanes(UINT64, outer, 0) * pitch - context.SHARED_START
+                _lines(f, replay, start, row, pattern)
+            f.function.emit("ret void")
+            f.function.label(f.function.new_label("dead"))
+        with f.function.loop(str(rows.value)) as outer:
+            place = address + f.lanes(UINT64, outer, 0) * pitch
+            with f.function.loop(str(((row + 15) >> 4).value)) as inner:
+                at = f.lanes(UINT64, inner, 0) << 4
+                chunk = place + at
+                chunk = chunk ^ (((chunk >> 7) & swizzle) << 4)
+                count = f.binary("min", row - at, f.constant(state.RECORD_BYTES, UINT64))
+                start = chunk - context.SHARED_START
+                # Rows of fewer than 16 bytes may begin within a record.
+                good = _inside(f, chunk, count) & ((start & 15) + count <= 16)
+                with f.function.when(str(good.value)):
+                    within = ((f.constant(1, UINT64) << count) - 1) << (start & 15)
+                    access.record(start >> 4, pattern, within)
+
+    name = f"check_{'write' if writes else 'read'}_box"
+    sizes = ", ".join(f"i64 %{n}" for n in ("address", "row", "pitch", "rows", "swizzle"))
+    return routine(name, f"ptr %ctx, {sizes}, i64 %pattern, {Access.PARAMETERS}")(body)
+
+
+@routine("check_use", "ptr %ctx, i32 %address, i32 %lanes, i32 %site, i1 %through")
+def use(f: NativeMachine) -> None:
+    """Note who issues what is seen through an mbarrier, which its proxy must know of."""
+    address, lanes, site = (f.lanes(UINT32, f"%{n}", 0) for n in ("address", "lanes", "site"))
+    place = clocks.slot(f, address)
+    state.put(f, "issuer", place & 31, rows.warp(f))
+    state.put(f, "issuer_lanes", place & 31, lanes)
+    state.put(f, "slot_issue", place, state.now(f))
+    made = state.get(f, "slot_site", place)
+    hidden = (made != 0) & (state.get(f, "slot_visible", place) == 0)
+    with f.function.when(str((hidden & f.lanes(BOOL, "%through", 0)).value)):
+        lane = f.cast(f.lowest(lanes), UINT64) << state.LANE_SHIFT
+        one = lane | (state.ONE_LANE << state.STEP_SHIFT)
+        owners = (state.get(f, "slot_warp", place), rows.warp(f))
+        old, new = (
+            one
+            | (f.cast(owner, UINT64) << state.OWNER_SHIFT)
+            | (f.cast(where & state.MOST_SITES, UINT64) << state.SITE_SHIFT)
+            for owner, where in zip(owners, (made - 1, site), strict=True)
+        )
+        bytes = f.constant(0xFF, UINT64) << f.cast(address & 8, UINT64)
+        number = f.cast(address - context.SHARED_START, UINT64) >> 4
+        report(f, "mbarrier-init-visibility", old, new, bytes, number)
+        state.put(f, "slot_visible", place, 1)
+
+
+VECTORS: dict[tuple[bool, int], Routine] = {
+    (writes, size): vector(writes, size) for writes in (False, True) for size in (1, 2, 4, 8, 16)
+}
+RUNS = {writes: run_of(writes) for writes in (False, True)}
+BOXES = {writes: box_of(writes) for writes in (False, True)}

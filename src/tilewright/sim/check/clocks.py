@@ -1,0 +1,374 @@
+"""Clocks: how a warp hands on what it knows and has done, and how it learns more.
+
+May import `sim.engine` and the modules of `sim.check` below it. Every function is called with the
+context of a CTA. A release joins the row of the acting lanes into another row and moves the tick
+on, so that what comes later is told from what came before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.base.dtypes import BOOL, UINT32, UINT64
+from tilewright.isa.machine import Lanes
+from tilewright.sim.check import state
+from tilewright.sim.check.rows import (
+    WIDTH,
+    acting_row,
+    advance,
+    alive,
+    ask,
+    chunk,
+    copy,
+    end_if,
+    find_floors,
+    join,
+    routine,
+    run,
+    set_chunk,
+    warp,
+)
+from tilewright.sim.engine import context
+
+if TYPE_CHECKING:
+    from tilewright.sim.engine.native import NativeMachine
+
+# ---------------------------------------------------------------------------- release, acquire
+
+
+@routine("check_release", "ptr %ctx, ptr %to, i32 %lanes")
+def release(f: NativeMachine) -> None:
+    """Hand on what lanes of the warp that acts know and have done."""
+    lanes = f.lanes(UINT32, "%lanes", 0)
+    run(f, join, ("ptr", "%to"), ("ptr", acting_row(f, lanes)))
+    state.set_clock(f, "%to", warp(f), state.now(f))
+    advance(f)
+
+
+@routine("check_acquire", "ptr %ctx, ptr %from, i32 %lanes")
+def acquire(f: NativeMachine) -> None:
+    """Let lanes of the warp that acts know what a row does.
+
+    What only some lanes know all know once the warp synchronises.
+    """
+    lanes, index = f.lanes(UINT32, "%lanes", 0), warp(f)
+    ahead = state.get(f, "ahead_lanes", index)
+    row, own = (state.at(f, name, index) for name in ("warp_row", "ahead_row"))
+    everyone = (alive(f) & ~lanes) == 0
+    with f.function.when(str(everyone.value)):
+        run(f, join, ("ptr", row), ("ptr", "%from"))
+    with f.function.when(str((~everyone & (ahead == 0)).value)):
+        run(f, copy, ("ptr", own), ("ptr", row))
+    known = f.select(everyone, ahead, ahead | lanes)
+    state.put(f, "ahead_lanes", index, known)
+    with f.function.when(str((known != 0).value)):
+        run(f, join, ("ptr", own), ("ptr", "%from"))
+    find_floors(f)
+
+
+@routine("check_learn", "ptr %ctx, i32 %owner, i32 %tick, i32 %lanes")
+def learn(f: NativeMachine) -> None:
+    """Let lanes of the warp that acts know what an agent has done up to a tick."""
+    owner, tick, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in ("owner", "tick", "lanes"))
+    ahead = state.get(f, "ahead_lanes", warp(f))
+    row, own = (state.at(f, name, warp(f)) for name in ("warp_row", "ahead_row"))
+    everyone = (alive(f) & ~lanes) == 0
+    with f.function.when(str(everyone.value)):
+        state.set_clock(f, row, owner, tick)
+    with f.function.when(str((~everyone & (ahead == 0)).value)):
+        run(f, copy, ("ptr", own), ("ptr", row))
+    known = f.select(everyone, ahead, ahead | lanes)
+    state.put(f, "ahead_lanes", warp(f), known)
+    with f.function.when(str((known != 0).value)):
+        state.set_clock(f, own, owner, tick)
+    find_floors(f)
+
+
+@routine("check_sync", "ptr %ctx")
+def synchronise(f: NativeMachine) -> None:
+    """Let every lane of the warp that acts know of the others: the warp has synchronised."""
+    index = warp(f)
+    ahead, before = (state.get(f, name, index) for name in ("ahead_lanes", "sync_tick"))
+    # Where nothing has been done since the last time there is nothing to know.
+    end_if(f, (ahead == 0) & (state.get(f, "last", index) <= before))
+    row = state.at(f, "warp_row", index)
+    with f.function.when(str((ahead != 0).value)):
+        run(f, join, ("ptr", row), ("ptr", state.at(f, "ahead_row", index)))
+        state.put(f, "ahead_lanes", index, 0)
+        find_floors(f)
+    # The floor stays where it is: what the warp itself has done is quickly known by its row.
+    tick = state.now(f)
+    state.put(f, "sync_tick", index, tick)
+    state.set_clock(f, row, index, tick)
+    advance(f)
+
+
+# ---------------------------------------------------------------------------- barriers of the CTA
+
+
+def _parity_word(f: NativeMachine, name: str, bit: Lanes) -> Lanes:
+    return (state.get(f, name, warp(f)) >> bit) & 1
+
+
+def _set_parity(f: NativeMachine, name: str, bit: Lanes, parity: Lanes) -> None:
+    word = state.get(f, name, warp(f))
+    one = f.constant(1, UINT32) << bit
+    state.put(f, name, warp(f), (word & ~one) | ((parity & 1) << bit))
+
+
+@routine("check_arrive", "ptr %ctx, i32 %barrier, i32 %generation, i32 %lanes")
+def arrive(f: NativeMachine) -> None:
+    """Arrive at a barrier of the CTA, in the turn that `generation` numbers."""
+    barrier, turn, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in ("barrier", "generation", "lanes"))
+    barrier = barrier & (context.BARRIERS - 1)
+    _set_parity(f, "parities", barrier, turn)
+    row = state.at(f, "barrier_row", barrier * 2 + (turn & 1))
+    run(f, join, ("ptr", row), ("ptr", state.at(f, "exited_row")))
+    run(f, release, ("ptr", row), ("i32", lanes))
+
+
+@routine("check_pass", "ptr %ctx, i32 %barrier, i32 %lanes")
+def pass_barrier(f: NativeMachine) -> None:
+    """Leave a barrier of the CTA, knowing all that was done before the arrivals."""
+    barrier, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in ("barrier", "lanes"))
+    barrier = barrier & (context.BARRIERS - 1)
+    parity = _parity_word(f, "parities", barrier)
+    row = state.at(f, "barrier_row", barrier * 2 + parity)
+    run(f, acquire, ("ptr", row), ("i32", lanes))
+    run(f, synchronise)
+
+
+@routine("check_exit", "ptr %ctx, i32 %lanes")
+def leave(f: NativeMachine) -> None:
+    """Hand on what lanes have done that exit: to barriers this is an arrival."""
+    lanes = f.lanes(UINT32, "%lanes", 0)
+    exited = state.at(f, "exited_row")
+    run(f, release, ("ptr", exited), ("i32", lanes))
+    with f.function.loop(str(context.BARRIERS)) as counter:
+        barrier = f.cast(f.lanes(UINT64, counter, 0), UINT32)
+        with f.function.when(str((f.barrier_state(barrier, "expected") != 0).value)):
+            turn = f.barrier_state(barrier, "generation") & 1
+            row = state.at(f, "barrier_row", barrier * 2 + turn)
+            run(f, join, ("ptr", row), ("ptr", exited))
+    turn = f.cluster_state("generation") & 1
+    run(f, join, ("ptr", state.at(f, "cluster_row", turn)), ("ptr", exited))
+
+
+@routine("check_cluster_arrive", "ptr %ctx, i32 %generation, i32 %lanes, i1 %releases")
+def arrive_at_cluster(f: NativeMachine) -> None:
+    """Arrive at the barrier of the cluster; of its CTAs each has clocks of its own."""
+    turn, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in ("generation", "lanes"))
+    _set_parity(f, "cluster_parity", f.constant(0, UINT32), turn)
+    run(f, join, ("ptr", state.at(f, "cluster_row", turn & 1)), ("ptr", state.at(f, "exited_row")))
+    with f.function.when("%releases"):
+        row = state.at(f, "cluster_row", turn & 1)
+        run(f, release, ("ptr", row), ("i32", lanes))
+
+
+@routine("check_cluster_pass", "ptr %ctx, i32 %lanes")
+def pass_cluster(f: NativeMachine) -> None:
+    """Leave the barrier of the cluster."""
+    row = state.at(f, "cluster_row", _parity_word(f, "cluster_parity", f.constant(0, UINT32)))
+    run(f, acquire, ("ptr", row), ("i32", f.lanes(UINT32, "%lanes", 0)))
+
+
+# ---------------------------------------------------------------------------- flags in memory
+
+
+@routine("check_set_flag", "ptr %ctx, i32 %lanes, i1 %releases")
+def set_flag(f: NativeMachine) -> None:
+    """Write what others look at: after a fence, or with one in it, that hands on what was done.
+
+    All flags of a CTA share a row.
+    """
+    releases = f.lanes(BOOL, "%releases", 0) | (state.get(f, "fenced", warp(f)) != 0)
+    with f.function.when(str(releases.value)):
+        row = state.at(f, "flag_row")
+        run(f, release, ("ptr", row), ("i32", f.lanes(UINT32, "%lanes", 0)))
+
+
+@routine("check_look", "ptr %ctx, i32 %lanes, i1 %acquires")
+def look_at_flag(f: NativeMachine) -> None:
+    """Read what others write; with a fence, now or later, that tells what they have done."""
+    lanes = f.lanes(UINT32, "%lanes", 0)
+    state.put(f, "looked", warp(f), 1)
+    with f.function.when("%acquires"):
+        run(f, acquire, ("ptr", state.at(f, "flag_row")), ("i32", lanes))
+
+
+@routine("check_memory_fence", "ptr %ctx, i32 %lanes")
+def fence_memory(f: NativeMachine) -> None:
+    """Make what a warp writes next a release, and what it has read an acquire."""
+    state.put(f, "fenced", warp(f), 1)
+    with f.function.when(str((state.get(f, "looked", warp(f)) != 0).value)):
+        row, lanes = state.at(f, "flag_row"), f.lanes(UINT32, "%lanes", 0)
+        run(f, acquire, ("ptr", row), ("i32", lanes))
+
+
+# ---------------------------------------------------------------------------- mbarriers
+
+
+@routine("check_slot", "ptr %ctx, i32 %address", "i32")
+def slot_of(f: NativeMachine) -> None:
+    """Number an mbarrier, in the order of first use; far more of them share numbers."""
+    offset = f.lanes(UINT32, "%address", 0) - context.SHARED_START
+    inside = f.cast(offset, UINT64) < f.field("shared_size")
+    end_if(f, ~inside, "i32 0")
+    place = f.cast(f.cast(offset, UINT64) >> 3, UINT64)
+    at = f.op(f"getelementptr i8, ptr {f.pointer('check_slots')}, i64 {place.value}")
+    kept = f.op(f"load i8, ptr {at}")
+    known = f.lanes(UINT32, f.op(f"zext i8 {kept} to i32"), 0)
+    end_if(f, known != 0, f"i32 {(known - 1).value}")
+    count = state.get(f, "slot_count")
+    slot = f.cast(count, UINT32) & (state.SLOTS - 1)
+    state.put(f, "slot_count", 0, count + 1)
+    f.function.emit(f"store i8 {f.op(f'trunc i32 {(slot + 1).value} to i8')}, ptr {at}")
+    state.put(f, "slot_address", slot, f.lanes(UINT32, "%address", 0))
+    with f.function.when(str((count < state.SLOTS).value)):
+        for half in range(2):
+            row = state.at(f, "slot_row", slot * 2 + half)
+            # No row of a CTA has anything before it began.
+            _zero(f, row)
+    f.function.emit(f"ret i32 {slot.value}")
+
+
+def _zero(f: NativeMachine, row: str) -> None:
+    name = "llvm.memset.p0.i64"
+    f.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
+    f.function.emit(f"call void @{name}(ptr {row}, i8 0, i64 {state.ROW_BYTES}, i1 false)")
+
+
+def slot(f: NativeMachine, address: Lanes) -> Lanes:
+    """Give the number of the mbarrier at a uniform address, uint32."""
+    return f.lanes(UINT32, ask(f, slot_of, "i32", ("i32", f.cast(address, UINT32))), 0)
+
+
+@routine("check_count", "ptr %ctx, i32 %address, i32 %lanes")
+def arrive_at_mbarrier(f: NativeMachine) -> None:
+    """Arrive at an mbarrier: in its phase, and not before that has ended, others will know."""
+    place = slot(f, f.lanes(UINT32, "%address", 0))
+    row = state.at(f, "slot_row", place * 2)
+    run(f, release, ("ptr", row), ("i32", f.lanes(UINT32, "%lanes", 0)))
+
+
+@routine("check_phase", "ptr %ctx, i32 %address")
+def end_phase(f: NativeMachine) -> None:
+    """End a phase of an mbarrier: who waits for it knows of all that has arrived."""
+    place = slot(f, f.lanes(UINT32, "%address", 0))
+    arriving, complete = (state.at(f, "slot_row", place * 2 + half) for half in range(2))
+    run(f, copy, ("ptr", complete), ("ptr", arriving))
+
+
+@routine("check_wait", "ptr %ctx, i32 %address, i32 %lanes, i1 %acquires")
+def wait_at_mbarrier(f: NativeMachine) -> None:
+    """Let lanes know of the last phase of an mbarrier that has ended."""
+    place = slot(f, f.lanes(UINT32, "%address", 0))
+    index = warp(f) * state.SLOTS + place
+    state.put(f, "waited", index, state.now(f))
+    state.put(f, "waiting_lanes", index, f.lanes(UINT32, "%lanes", 0))
+    with f.function.when("%acquires"):
+        row = state.at(f, "slot_row", place * 2 + 1)
+        run(f, acquire, ("ptr", row), ("i32", f.lanes(UINT32, "%lanes", 0)))
+
+
+@routine("check_initialise", "ptr %ctx, i32 %address, i32 %lanes, i32 %site")
+def initialise(f: NativeMachine) -> None:
+    """Note who initialises an mbarrier: nobody else sees it yet."""
+    place = slot(f, f.lanes(UINT32, "%address", 0))
+    state.put(f, "slot_warp", place, warp(f))
+    state.put(f, "slot_lanes", place, f.lanes(UINT32, "%lanes", 0))
+    state.put(f, "slot_site", place, f.lanes(UINT32, "%site", 0) + 1)
+    state.put(f, "slot_visible", place, 0)
+
+
+# ---------------------------------------------------------------------------- operations
+
+
+@routine("check_issue", "ptr %ctx, i64 %number, i32 %owner, i32 %lanes")
+def issue(f: NativeMachine) -> None:
+    """Keep what the issuer of an operation in flight knows, which its completion hands on."""
+    lanes, owner = (f.lanes(UINT32, f"%{n}", 0) for n in ("lanes", "owner"))
+    queued = f.lanes(UINT64, "%number", 0) & (context.QUEUE_RECORDS - 1)
+    row = state.at(f, "issue_row", queued)
+    run(f, copy, ("ptr", row), ("ptr", acting_row(f, lanes)))
+    tick = state.now(f)
+    state.set_clock(f, row, warp(f), tick)
+    state.set_clock(f, row, owner, tick)
+    state.put(f, "last", owner, tick)
+    advance(f)
+
+
+@routine("check_land", "ptr %ctx, i64 %number, i32 %address")
+def land(f: NativeMachine) -> None:
+    """Hand on what an operation has done to who waits for an mbarrier."""
+    place = slot(f, f.lanes(UINT32, "%address", 0))
+    queued = f.lanes(UINT64, "%number", 0) & (context.QUEUE_RECORDS - 1)
+    to, row = state.at(f, "slot_row", place * 2), state.at(f, "issue_row", queued)
+    run(f, join, ("ptr", to), ("ptr", row))
+
+
+@routine("check_commit", "ptr %ctx, i32 %kind, i32 %made")
+def commit(f: NativeMachine) -> None:
+    """Note when a group of a warp is made."""
+    kind, made = (f.lanes(UINT32, f"%{n}", 0) for n in ("kind", "made"))
+    state.put(f, "ring", _ring(f, kind, made), state.now(f))
+    advance(f)
+
+
+def _ring(f: NativeMachine, kind: Lanes, number: Lanes) -> Lanes:
+    return (kind * state.WARPS + warp(f)) * state.RING + (number & (state.RING - 1))
+
+
+@routine("check_groups", "ptr %ctx, i32 %kind, i32 %owner, i32 %made, i32 %keep, i32 %lanes")
+def wait_for_groups(f: NativeMachine) -> None:
+    """Let lanes know of the operations of all groups but the last ones."""
+    names = ("kind", "owner", "made", "keep", "lanes")
+    kind, owner, made, keep, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in names)
+    with f.function.when(str((made > keep).value)):
+        tick = state.get(f, "ring", _ring(f, kind, made - keep - 1))
+        run(f, learn, ("i32", owner), ("i32", tick), ("i32", lanes))
+
+
+# ---------------------------------------------------------------------------- proxy fences
+
+
+@routine("check_proxy_fence", "ptr %ctx, i32 %lanes")
+def fence_proxy(f: NativeMachine) -> None:
+    """Let the asynchronous proxy see what lanes have done; if all that did fence, the warp has."""
+    lanes, index = f.lanes(UINT32, "%lanes", 0), warp(f)
+    tick = state.now(f)
+    left = state.get(f, "dirty", index) & ~lanes
+    for name in ("warp_row", "ahead_row"):
+        row = state.at(f, name, index)
+        with f.function.when(str((left == 0).value)):
+            state.set_clock(f, row, index + state.SEEN, tick)
+        _loosen(f, row)
+        state.set_clock(f, row, index + state.SEEN_LOOSELY, tick)
+    state.put(f, "dirty", index, left)
+    again = (left != 0) & (state.get(f, "part_lanes", index) != 0)
+    before = state.get(f, "part_lanes", index)
+    state.put(f, "part_lanes", index, f.select(again, before | lanes, lanes))
+    state.put(f, "part_tick", index, tick)
+    run(f, show_mbarriers, ("i32", lanes))
+    advance(f)
+
+
+def _loosen(f: NativeMachine, row: str) -> None:
+    """Count what others have done, that a row knows of, as seen: the fence is by somebody else."""
+    for start in range(0, state.WARPS, WIDTH):
+        known = chunk(f, row, state.WARP_OWNER + start)
+        place = state.SEEN_LOOSELY + start
+        set_chunk(f, row, place, f.binary("max", known, chunk(f, row, place)))
+
+
+@routine("check_show", "ptr %ctx, i32 %lanes")
+def show_mbarriers(f: NativeMachine) -> None:
+    """Make the mbarriers visible that lanes of the warp that acts have initialised."""
+    lanes = f.lanes(UINT32, "%lanes", 0)
+    count = f.binary("min", state.get(f, "slot_count"), f.constant(state.SLOTS, UINT64))
+    with f.function.loop(str(count.value)) as counter:
+        place = f.cast(f.lanes(UINT64, counter, 0), UINT32)
+        mine = state.get(f, "slot_warp", place) == warp(f)
+        mine = mine & ((state.get(f, "slot_lanes", place) & ~lanes) == 0)
+        with f.function.when(str(mine.value)):
+            state.put(f, "slot_visible", place, 1)

@@ -1,0 +1,208 @@
+"""The checker as an observer of the engine: where the code that watches is called.
+
+May import `isa`, `sim.engine` and the rest of `sim.check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.base.dtypes import UINT32
+from tilewright.base.spaces import Space
+from tilewright.isa.declaration import Form
+from tilewright.isa.machine import Lanes
+from tilewright.sim.check import clocks, rows, state
+from tilewright.sim.check.rows import run
+from tilewright.sim.check.watch import WatchMachine, owner_of
+from tilewright.sim.engine.calls import is_literal, kind_of, passed
+from tilewright.sim.engine.context import RECORD
+from tilewright.sim.engine.flight import awaited_group
+from tilewright.sim.engine.module import Module
+from tilewright.sim.engine.native import NativeMachine
+from tilewright.sim.engine.observer import Observer
+from tilewright.sim.engine.sites import Site
+from tilewright.sim.engine.spelling import scalar_type
+
+_COLLECTIVE = ("warp", "warpgroup")
+_CELLS = {"tmem_load": state.CELL_LOADS, "tmem_store": state.CELL_STORES}
+
+
+class Checker(Observer):
+    """Has a kernel keep clocks and shadow memory, and record what it finds."""
+
+    def __init__(self, module: Module) -> None:
+        module.memories |= set(state.memory(0))
+        self._names: dict[object, str] = {}
+        self._sites: dict[Site, int] = {}
+        # What the scheduler calls must not be among its functions, which are any kernel's.
+        for each in (clocks.land, clocks.end_phase, clocks.leave):
+            each(module)
+
+    # ---- accesses
+
+    def accesses(
+        self, m: NativeMachine, space: Space, address: Lanes, size: int, *, write: bool
+    ) -> None:
+        """Watch a plain access."""
+        if space not in (Space.SHARED, Space.GLOBAL, Space.GENERIC):
+            return
+        key = (space, address.dtype, address.width, size, write)
+        if key not in self._names:
+            self._names[key] = self._plain(m.module, space, address, size, write)
+        self._call(m, self._names[key], (address,))
+
+    def _plain(self, module: Module, space: Space, address: Lanes, size: int, write: bool) -> str:
+        stem = f"watch_{'store' if write else 'load'}_{space.value}_{size}"
+        f = WatchMachine(module, stem, "%site", None)
+        f.mask = f.unpack(f.lanes(UINT32, "%mask", 0))
+        inside, parameters = _parameters(f, (address,))
+        f.touch(space, inside[0], size, write=write)
+        return _finish(f, parameters)
+
+    def issues(self, m: NativeMachine, form: Form, operands: Sequence[Any]) -> None:
+        """Watch an instruction, and what it orders."""
+        declaration = form.declaration
+        lanes = m.active()
+        if declaration.lanes in _COLLECTIVE:
+            run(m, clocks.synchronise)
+        order = form.order
+        covers = not order.spaces or Space.SHARED in order.spaces
+        if order.fence == "proxy" and order.proxy == "async" and covers:
+            run(m, clocks.fence_proxy, ("i32", lanes))
+        if order.fence == "memory":
+            run(m, clocks.fence_memory, ("i32", lanes))
+        if order.fence == "mbarrier_init":
+            run(m, clocks.show_mbarriers, ("i32", lanes))
+        group = awaited_group(form)
+        if group is not None:
+            who = rows.warp(m) + _CELLS[group]
+            words = (who, state.now(m), lanes)
+            run(m, clocks.learn, *(("i32", each) for each in words))
+        if _is_watched(form):
+            self._call(m, self._watcher(m.module, form, operands, arrival=False), operands)
+
+    def arrives(self, m: NativeMachine, form: Form, operands: Sequence[Lanes]) -> None:
+        """Watch an arrival: by all lanes, where they are together."""
+        if form.declaration.lanes in _COLLECTIVE:
+            run(m, clocks.synchronise)
+        self._call(m, self._watcher(m.module, form, operands, arrival=True), operands)
+
+    def _call(self, m: NativeMachine, name: str, operands: Sequence[Any]) -> None:
+        words = [passed(m, each) for each in operands if not is_literal(each)]
+        site = self._site(m.module, int(m.site))
+        listed = ", ".join([f"ptr %ctx, i32 {m.active().value}, i32 {site}", *words])
+        m.function.emit(f"call void @{name}({listed})")
+
+    def _site(self, module: Module, number: int) -> int:
+        """Number a place by the first of its kind: what is unrolled is one place."""
+        return self._sites.setdefault(module.sites[number], number)
+
+    def _watcher(
+        self, module: Module, form: Form, operands: Sequence[Any], *, arrival: bool
+    ) -> str:
+        """Give the function that watches an instruction with such operands."""
+        key = (form, arrival, tuple(map(kind_of, operands)))
+        if key not in self._names:
+            self._names[key] = self._emit(module, form, operands, arrival=arrival)
+        return self._names[key]
+
+    def _emit(self, module: Module, form: Form, operands: Sequence[Any], *, arrival: bool) -> str:
+        stem = "".join(c if c.isalnum() else "_" for c in form.text)
+        f = WatchMachine(module, f"watch_{stem}", "%site", form)
+        f.mask = f.unpack(f.lanes(UINT32, "%mask", 0))
+        inside, parameters = _parameters(f, operands)
+        wait = form.declaration.wait
+        if arrival:
+            assert wait is not None and wait.arrive is not None
+            wait.arrive(f, form, *inside)
+        elif wait is None or wait.kind in ("columns", "time"):
+            assert form.declaration.compute is not None
+            form.declaration.compute(f, form, *inside)
+            f.flag()
+        else:
+            _pass(f, form, inside)
+        return _finish(f, parameters)
+
+    # ---- operations, phases, exits
+
+    def queues(self, m: NativeMachine, form: Form, number: Lanes, barrier: Lanes) -> None:
+        """Keep what the issuer knows of an operation that is seen through an mbarrier."""
+        if form.time.completes != "mbarrier":
+            rows.advance(m)
+            return
+        lanes = m.active()
+        if m.mask is None:
+            lanes = m.constant(1, UINT32) << (m.cast(m.field("acting"), UINT32) - 1)
+        owner = owner_of(m, form, barrier, write=True)
+        run(m, clocks.issue, ("i64", number), ("i32", owner), ("i32", lanes))
+
+    def lands(self, f: NativeMachine, number: Lanes, record: str) -> None:
+        """Hand on what an operation has done."""
+        barrier = f.get_word(record, RECORD["barrier"])
+        with f.function.when(str((barrier != 0).value)):
+            run(f, clocks.land, ("i64", number), ("i32", f.cast(barrier, UINT32)))
+
+    def phase_begins(self, m: NativeMachine, barrier: Lanes) -> None:
+        """Let who waits for the phase before know of it."""
+        run(m, clocks.end_phase, ("i32", m.cast(barrier, UINT32)))
+
+    def exits(self, f: NativeMachine, lanes: Lanes) -> None:
+        """Let those who go on know of those who return."""
+        run(f, clocks.leave, ("i32", lanes))
+
+
+def _is_watched(form: Form) -> bool:
+    """Tell the instructions that touch memory, hand something to an agent, or wait."""
+    if form.declaration.wait is not None or form.time.agent:
+        return True
+    if any(each.kind == "address" for each in form.operands):
+        return True
+    return form.declaration.volatile and form.declaration.compute is not None and _orders(form)
+
+
+def _orders(form: Form) -> bool:
+    return (form.order.releases and not form.order.fence) or not form.operands
+
+
+def _pass(f: WatchMachine, form: Form, operands: Sequence[Lanes]) -> None:
+    """Watch an instruction that has waited."""
+    wait = form.declaration.wait
+    assert wait is not None
+    lanes = f.active()
+    match wait.kind:
+        case "mbarrier":
+            assert form.declaration.compute is not None
+            (ready,) = form.declaration.compute(f, form, *operands)
+            f.wait_at_mbarrier(operands[0], ready)
+        case "barrier":
+            _, key = wait.awaits(f, form, *operands)
+            words = (f.cast(f.first(key), UINT32), lanes)
+            run(f, clocks.pass_barrier, *(("i32", each) for each in words))
+        case "cluster":
+            run(f, clocks.pass_cluster, ("i32", lanes))
+        case _:
+            wait.poll(f, form, *operands)
+
+
+def _parameters(f: WatchMachine, operands: Sequence[Any]) -> tuple[list[Lanes], list[str]]:
+    """Name the parameters of a function that takes operands that are not literals."""
+    inside: list[Lanes] = []
+    parameters: list[str] = []
+    for index, each in enumerate(operands):
+        dtype, width, text = kind_of(each)
+        if text is not None:
+            inside.append(f.lanes(dtype, text, 0))
+        elif width:
+            parameters.append(f"ptr %p{index}")
+            inside.append(f.restore(f"%p{index}", dtype))
+        else:
+            parameters.append(f"{scalar_type(dtype)} %p{index}")
+            inside.append(f.lanes(dtype, f"%p{index}", 0))
+    return inside, parameters
+
+
+def _finish(f: WatchMachine, parameters: Sequence[str]) -> str:
+    f.function.emit("ret void")
+    listed = ", ".join(["ptr %ctx, i32 %mask, i32 %site", *parameters])
+    return f.function.finish("void", listed, "noinline", by_content=True)

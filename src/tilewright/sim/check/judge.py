@@ -1,0 +1,277 @@
+"""Whether what stands in the shadow of memory comes before an access, and is seen by it.
+
+May import `sim.engine` and the modules of `sim.check` below it. A record of the shadow has four
+entries: the last two writes, the last two reads (`state` has the fields of an entry).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.base.dtypes import UINT32, UINT64
+from tilewright.base.spaces import Space
+from tilewright.isa.machine import Lanes
+from tilewright.sim.check import rows, state
+from tilewright.sim.check.kinds import NUMBER
+from tilewright.sim.check.raw import SPACE_CODE
+from tilewright.sim.check.rows import Routine, end_if, routine, run
+from tilewright.sim.engine import context
+
+if TYPE_CHECKING:
+    from tilewright.sim.engine.native import NativeMachine
+
+# How an access is made: through the asynchronous proxy; of the words of an mbarrier; a write.
+# Of cells of Tensor Memory; an access that frees them.
+ASYNC, MBARRIER, WRITES, OLD_WRITES, CELLS, FREES = 1, 2, 4, 8, 16, 32
+WORDS = 4
+# Where in the shadow of Tensor Memory it says which cells were written: after the records.
+WRITTEN_CELLS = 4 * 512 * 32
+_WHO = state.MOST_TICKS << state.TICK_SHIFT | 0xFF << state.OWNER_SHIFT
+PATTERN = (1 << state.TICK_SHIFT) - (1 << state.STEP_SHIFT)
+
+
+def tick_of(entry: Lanes) -> Lanes:
+    """Give the tick of an entry, uint32."""
+    m = entry.machine
+    return m.cast(entry >> state.TICK_SHIFT, UINT32)
+
+
+def owner_of(entry: Lanes) -> Lanes:
+    """Give the owner of an entry, uint32."""
+    return entry.machine.cast((entry >> state.OWNER_SHIFT) & 0xFF, UINT32)
+
+
+def _lane_of(entry: Lanes) -> Lanes:
+    return entry.machine.cast((entry >> state.LANE_SHIFT) & 31, UINT32)
+
+
+def _step_of(entry: Lanes) -> Lanes:
+    return entry.machine.cast((entry >> state.STEP_SHIFT) & 7, UINT32)
+
+
+def _site_of(entry: Lanes) -> Lanes:
+    site = entry.machine.cast((entry >> state.SITE_SHIFT) & state.MOST_SITES, UINT32)
+    m = entry.machine
+    return m.select(site == state.MOST_SITES, m.constant(state.NO_SITE, UINT32), site)
+
+
+def _lanes_of(f: NativeMachine, entry: Lanes, bytes: Lanes) -> Lanes:
+    """Give the lanes that an entry is of, as far as some bytes go."""
+    step = _step_of(entry)
+    every = f.constant(-1, UINT32)
+    first = f.lowest(f.cast(bytes, UINT32))
+    last = 31 - f.cast(f.intrinsic("clz", f.cast(bytes, UINT32)), UINT32)
+    low, high = _lane_of(entry) + (first >> step), _lane_of(entry) + (last >> step)
+    run_of = (every << low) & (every >> (31 - (high & 31)))
+    one = f.constant(1, UINT32) << _lane_of(entry)
+    chosen = f.select(step < state.ONE_LANE, run_of, one)
+    return f.select(step == state.ANY_LANE, every, chosen)
+
+
+# ---------------------------------------------------------------------------- what is found
+
+
+@routine(
+    "check_found",
+    "ptr %ctx, i32 %kind, i64 %old, i64 %new, i64 %bytes, i32 %space, i64 %address, i64 %size",
+)
+def found(f: NativeMachine) -> None:
+    """Record a finding, or count it, if there is one of the same kind and places."""
+    old, new, bytes = (f.lanes(UINT64, f"%{n}", 0) for n in ("old", "new", "bytes"))
+    kind = f.cast(f.lanes(UINT32, "%kind", 0), UINT64)
+    site = f.cast(_site_of(new), UINT64)
+    none = f.constant(state.NO_SITE, UINT64)
+    other = f.select(old == 0, none, f.cast(_site_of(old), UINT64))
+    count = state.get(f, "found_count")
+    words = len(state.FOUND_FIELDS)
+    with f.function.loop(str(count.value)) as counter:
+        row = state.at(f, "found", f.lanes(UINT64, counter, 0))
+        one, two = f.get_word(row, 1), f.get_word(row, 2)
+        same = ((one == site) & (two == other)) | ((one == other) & (two == site))
+        same = same & (f.get_word(row, 0) == kind)
+        with f.function.when(str(same.value)):
+            f.set_word(row, words - 1, f.get_word(row, words - 1) + 1)
+            f.function.emit("ret void")
+            f.function.label(f.function.new_label("dead"))
+    full = count >= state.FINDINGS
+    with f.function.when(str(full.value)):
+        state.put(f, "others", 0, state.get(f, "others") + 1)
+    end_if(f, full)
+    owner, before = owner_of(new), f.select(old == 0, f.constant(0, UINT32), owner_of(old))
+    shared = before >= state.BARRIER_OWNER
+    issuer = f.select(shared, state.get(f, "issuer", before & 31), before & 31)
+    issuing = state.get(f, "issuer_lanes", before & 31)
+    values: dict[str, Lanes | int] = {
+        "kind": kind,
+        "site": site,
+        "other": other,
+        "owner": owner,
+        "other_owner": before,
+        "warp": rows.warp(f),
+        "lanes": _lanes_of(f, new, bytes),
+        "other_warp": issuer,
+        "other_lanes": f.select(shared, issuing, _lanes_of(f, old, bytes)),
+        "space": f.lanes(UINT32, "%space", 0),
+        "address": f.lanes(UINT64, "%address", 0),
+        "size": f.lanes(UINT64, "%size", 0),
+        "count": 1,
+    }
+    row = state.at(f, "found", count)
+    for index, name in enumerate(state.FOUND_FIELDS):
+        f.set_word(row, index, f.lift(values[name], UINT64))
+    state.put(f, "found_count", 0, count + 1)
+
+
+def report(
+    f: NativeMachine,
+    kind: str | Lanes,
+    old: Lanes,
+    new: Lanes,
+    bytes: Lanes,
+    number: Lanes,
+    flags: Lanes | None = None,
+) -> None:
+    """Record a finding about bytes of a record of shared memory, or cells of Tensor Memory."""
+    first = f.cast(f.lowest(f.cast(bytes, UINT32)), UINT64)
+    size = f.cast(f.intrinsic("popcount", f.cast(bytes, UINT32)), UINT64)
+    address = (number << 4) + (context.SHARED_START + first)
+    chosen = f.constant(NUMBER[kind], UINT32) if isinstance(kind, str) else kind
+    space = f.constant(SPACE_CODE[Space.SHARED], UINT32)
+    if flags is not None:
+        cells = (flags & CELLS) != 0
+        lane = ((number & 3) << 5) + (first << 1)
+        address = f.select(cells, (lane << 16) | (number >> 2), address)
+        size = f.select(cells, size << 1, size)
+        space = f.select(cells, f.constant(SPACE_CODE[Space.TMEM], UINT32), space)
+    words = (("i32", chosen), ("i64", old), ("i64", new), ("i64", bytes))
+    run(f, found, *words, ("i32", space), ("i64", address), ("i64", size))
+
+
+def _kind(f: NativeMachine, name: str) -> Lanes:
+    return f.constant(NUMBER[name], UINT32)
+
+
+@routine("check_judge", "ptr %ctx, i64 %old, i64 %new, i64 %number, i32 %flags, ptr %row")
+def _judge(f: NativeMachine) -> None:
+    """Decide whether an entry comes before an access that has some of its bytes, and is seen."""
+    old, new, number = (f.lanes(UINT64, f"%{n}", 0) for n in ("old", "new", "number"))
+    flags = f.lanes(UINT32, "%flags", 0)
+    bytes = old & new & state.BYTES
+    end_if(f, bytes == 0)
+    owner, actor, tick = owner_of(old), owner_of(new), tick_of(old)
+    writes, wrote = (flags & WRITES) != 0, (flags & OLD_WRITES) != 0
+    atomic = (_step_of(old) == state.ATOMIC) & (_step_of(new) == state.ATOMIC)
+    own = owner == rows.warp(f)
+    known = rows.ask_known(f, "%row", owner, tick)
+    in_warp = (tick <= state.get(f, "sync_tick", rows.warp(f))) | _same_lanes(f, old, new, bytes)
+    at_once = ((old ^ new) & (_WHO | state.MOST_SITES << state.SITE_SHIFT)) == 0
+    # The tensor core keeps the order of a thread; in Tensor Memory products are in order anyway.
+    core = (owner >> 5 == state.TENSOR >> 5) & (actor >> 5 == state.TENSOR >> 5)
+    in_pipe = core & ((owner == actor) | ((flags & CELLS) != 0))
+    ordered = f.select(own, in_warp, known) | in_pipe | atomic | (at_once & writes & wrote)
+    with f.function.when(str((~ordered).value)):
+        report(f, _disorder(f, old, new, flags, wrote), old, new, bytes, number, flags)
+        # From here on it counts as known, so that one fault is told once.
+        for row in ("%row", state.at(f, "seen_row")):
+            state.set_clock(f, row, owner, tick)
+    end_if(f, ~ordered | atomic)
+    end_if(f, (flags & ASYNC) == 0)
+    group = owner >> 5
+    end_if(f, (group != 0) & (group != state.COPIES >> 5))
+    _judge_proxy(f, old, new, bytes, number, wrote)
+
+
+def _same_lanes(f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes) -> Lanes:
+    """Tell whether bytes belong to one lane each in two entries of a warp, or to any."""
+    either = (_step_of(old) == state.ANY_LANE) | (_step_of(new) == state.ANY_LANE)
+    lanes = [_lanes_of(f, each, bytes) for each in (old, new)]
+    one = (lanes[0] & (lanes[0] - 1)) == 0
+    return either | ((lanes[0] == lanes[1]) & (one | (_step_of(old) == _step_of(new))))
+
+
+def _disorder(f: NativeMachine, old: Lanes, new: Lanes, flags: Lanes, wrote: Lanes) -> Lanes:
+    """Name the kind of two accesses without order, by its number."""
+    writes = (flags & WRITES) != 0
+    owner, actor = owner_of(old), owner_of(new)
+    agents = [each >= state.TENSOR for each in (owner, actor)]
+    slot = owner & 31
+    index = rows.warp(f) * state.SLOTS + slot
+    late = state.get(f, "waited", index) > state.get(f, "slot_issue", slot)
+    bytes = old & new & state.BYTES
+    of_others = _lanes_of(f, new, bytes) & ~state.get(f, "waiting_lanes", index)
+    misled = (owner >= state.BARRIER_OWNER) & late & (of_others == 0)
+    lacking = f.select(misled, _kind(f, "mbarrier-phase"), _kind(f, "missing-wait"))
+    brings = (agents[0] & wrote) | (agents[1] & writes)
+    kind = f.select(brings, lacking, _kind(f, "race"))
+    overwritten = agents[0] & ~wrote & writes
+    kind = f.select(overwritten, _kind(f, "stage-overwritten"), kind)
+    kind = f.select((flags & CELLS) != 0, _kind(f, "missing-wait"), kind)
+    return f.select((flags & FREES) != 0, _kind(f, "tmem-lifecycle"), kind)
+
+
+def _judge_proxy(
+    f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes, number: Lanes, wrote: Lanes
+) -> None:
+    """Decide whether the asynchronous proxy sees a generic access that comes before its own."""
+    writer, tick = owner_of(old) & 31, tick_of(old)
+    seen = rows.ask_known(f, "%row", writer + state.SEEN, tick)
+    fenced = state.get(f, "part_lanes", writer)
+    part = (writer == rows.warp(f)) & ((_lanes_of(f, old, bytes) & ~fenced) == 0)
+    seen = seen | (part & (tick <= state.get(f, "part_tick", writer)))
+    elsewhere = rows.ask_known(f, "%row", writer + state.SEEN_LOOSELY, tick)
+    kind = f.select(elsewhere, _kind(f, "misplaced-proxy-fence"), _kind(f, "missing-proxy-fence"))
+    kind = f.select(wrote, kind, _kind(f, "missing-proxy-fence-war"))
+    with f.function.when(str((~seen).value)):
+        report(f, kind, old, new, bytes, number)
+        # One fence would have been enough for all that the warp has done.
+        done = state.get(f, "last", writer)
+        state.set_clock(f, "%row", writer + state.SEEN, done)
+        for owner in (writer, writer + state.COPIES):
+            state.set_clock(f, state.at(f, "seen_row"), owner, done)
+
+
+# ---------------------------------------------------------------------------- records
+
+
+def _slow(writes: bool) -> Routine:
+    """Give the function that judges all entries of a record, and looks for unwritten bytes."""
+    name = "check_entries_" + ("write" if writes else "read")
+
+    def body(f: NativeMachine) -> None:
+        new, number = (f.lanes(UINT64, f"%{n}", 0) for n in ("new", "number"))
+        flags = f.lanes(UINT32, "%flags", 0)
+        for index in range(WORDS if writes else WORDS // 2):
+            old = f.get_word("%record", index)
+            how = (WRITES if writes else 0) | (OLD_WRITES if index < WORDS // 2 else 0)
+            words = (("i64", old), ("i64", new), ("i64", number), ("i32", flags | how))
+            run(f, _judge, *words, ("ptr", "%row"))
+        if not writes:
+            cells = f.op(f"getelementptr i8, ptr {f.pointer('check_cells')}, i64 {WRITTEN_CELLS}")
+            some = ((flags & CELLS) != 0).value
+            base = f.op(f"select i1 {some}, ptr {cells}, ptr {f.pointer('check_written')}")
+            at = written_at(f, base, number)
+            written = written_of(f, at)
+            missing = new & ~written & state.BYTES
+            none = f.constant(0, UINT64)
+            bad = (missing != 0) & ((flags & MBARRIER) == 0)
+            with f.function.when(str(bad.value)):
+                report(f, "uninitialised", none, new, missing, number, flags)
+                set_written(f, at, written | missing)
+
+    parameters = "ptr %ctx, ptr %record, i64 %new, i64 %number, i32 %flags, ptr %row"
+    return routine(name, parameters)(body)
+
+
+ENTRIES = {writes: _slow(writes) for writes in (False, True)}
+
+
+def written_at(f: NativeMachine, base: str, number: Lanes) -> str:
+    return f.op(f"getelementptr i16, ptr {base}, i64 {number.value}")
+
+
+def written_of(f: NativeMachine, at: str) -> Lanes:
+    return f.lanes(UINT64, f.op(f"zext i16 {f.op(f'load i16, ptr {at}')} to i64"), 0)
+
+
+def set_written(f: NativeMachine, at: str, bytes: Lanes) -> None:
+    f.function.emit(f"store i16 {f.op(f'trunc i64 {bytes.value} to i16')}, ptr {at}")

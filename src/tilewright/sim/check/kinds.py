@@ -1,0 +1,304 @@
+"""The kinds of findings: stable names, how severe they are, what is missing, the usual mend.
+
+May import `base` and `isa`. Native code refers to a kind by its place in `KINDS`;
+`docs/check-kinds.md` is written from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.findings import Severity
+from tilewright.isa import fences, mbarrier, tensor_core, tensor_memory, warp_ops
+from tilewright.isa.declaration import Declaration
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of finding.
+
+    `title` says what is wrong, `missing` what the program lacks, `effect` what a GPU does then,
+    `mend` the usual remedy. In `missing`, `{now}` and `{before}` stand for who made the later
+    access and the earlier one, and `{memory}` for what both touch. The guilty line is the later
+    one, or where `blames_earlier` is set the earlier one: the mend belongs there.
+    """
+
+    name: str
+    title: str
+    missing: str
+    effect: str
+    mend: str
+    severity: Severity = "error"
+    blames_earlier: bool = False
+
+
+def _name(declaration: Declaration, tokens: int = 1) -> str:
+    """Name an instruction by its family and the first of its modifiers, which it always has."""
+    return ".".join([declaration.family, *map(str, declaration.parts[:tokens])])
+
+
+_PROXY_FENCE = _name(fences.fence_proxy_async, 2)
+_INIT_FENCE = _name(fences.fence_mbarrier_init)
+_INIT, _INVAL = _name(mbarrier.init), _name(mbarrier.inval)
+_EXPECT = "arrive.expect_tx"
+_ELECT = _name(warp_ops.elect_sync, 0)
+_COMMIT = _name(tensor_core.commit)
+_WAITS = f"{_name(tensor_memory.wait_ld)} or {_name(tensor_memory.wait_st)}"
+
+KINDS = (
+    Kind(
+        "missing-proxy-fence",
+        "what threads wrote is read by an asynchronous agent without a proxy fence",
+        "{before} writes {memory} through the generic proxy, and executes no proxy fence before "
+        "the synchronisation that lets {now} access it through the async proxy",
+        "stale data, sometimes",
+        f"let the threads that write execute {_PROXY_FENCE} after the write, and only then the "
+        "barrier or the arrival",
+        blames_earlier=True,
+    ),
+    Kind(
+        "misplaced-proxy-fence",
+        "a proxy fence is executed by another thread than the one that wrote, or too late",
+        "a proxy fence stands between {before} and {now}, but not in the thread that writes "
+        "{memory}, before it synchronises; the ISA promises nothing for a fence that only the "
+        "reading side executes",
+        "stale data, sometimes",
+        f"move {_PROXY_FENCE} to the threads that write, before the barrier or the arrival",
+        blames_earlier=True,
+    ),
+    Kind(
+        "missing-proxy-fence-war",
+        "what threads read is overwritten by an asynchronous agent without a proxy fence",
+        "{before} reads {memory} through the generic proxy, and executes no proxy fence before "
+        "the synchronisation that lets {now} overwrite it through the async proxy",
+        "overwritten early, rarely",
+        f"let the threads that read execute {_PROXY_FENCE} after their last read, before they "
+        "arrive",
+        severity="warning",
+        blames_earlier=True,
+    ),
+    Kind(
+        "mbarrier-init-visibility",
+        "an mbarrier is initialised without a fence that makes it visible",
+        "no fence stands between the initialisation of {memory} and its use by {now}",
+        "a hang, or a phase that is garbage",
+        f"let the thread that initialises execute {_INIT_FENCE} or, within a CTA, "
+        f"{_PROXY_FENCE}, and then synchronise",
+        severity="warning",
+        blames_earlier=True,
+    ),
+    Kind(
+        "mbarrier-init",
+        "an mbarrier is initialised or used against its life",
+        "{memory} is initialised once, by one thread, before it is used, and again only after "
+        f"{_INVAL}",
+        "undefined",
+        "let one elected thread initialise each mbarrier, and synchronise before its first use",
+    ),
+    Kind(
+        "mbarrier-arrival",
+        "the arrivals at an mbarrier are not those that it counts",
+        "each phase of {memory} gets as many arrivals as it was initialised with, from those who "
+        "are meant to arrive",
+        "an early release, or a hang",
+        f"compare the count of {_INIT} with who arrives at this mbarrier, and at which stage",
+    ),
+    Kind(
+        "mbarrier-tx",
+        "the bytes that an mbarrier expects are not those that copies deliver to it",
+        "the bytes that copies deliver to {memory} in a phase are those that are announced in it, "
+        "along with an arrival",
+        "a hang",
+        f"let {_EXPECT} announce the sum of the bytes of all copies of the phase",
+    ),
+    Kind(
+        "mbarrier-phase",
+        "a wait sees another phase of an mbarrier than the one that it needs",
+        "{now} waits for a phase of {memory} that is not the one that orders what it does",
+        "a stage that is stale or overwritten, or a hang",
+        "flip the parity whenever the ring of stages wraps; producers begin with parity 1",
+    ),
+    Kind(
+        "missing-wait",
+        "what an asynchronous operation does is used before it is known to be done",
+        "{now} touches {memory} before it has seen that {before} is done",
+        "wrong values, timing dependent",
+        f"wait for the operation: at the mbarrier that it or {_COMMIT} arrives at, for its group, "
+        f"or by {_WAITS}; then synchronise with whoever has waited",
+    ),
+    Kind(
+        "stage-overwritten",
+        "memory is overwritten that an asynchronous operation may still read",
+        "{now} overwrites {memory} before it has seen that {before} has read it",
+        "wrong values",
+        "wait until the reader is done (a commit to an mbarrier, or the .read wait of its group) "
+        "before the stage is filled again",
+    ),
+    Kind(
+        "wgmma-fence",
+        "registers of a wgmma are touched without its fence, or while it is in flight",
+        "no fence of wgmma orders what {before} does to {memory} and what {now} does",
+        "wrong values",
+        "execute the fence of wgmma before the first one and after register writes; touch "
+        "accumulators only after the wait for their group",
+    ),
+    Kind(
+        "tmem-access",
+        "Tensor Memory is accessed by a warp that cannot reach it",
+        "a whole warp together reaches the 32 lanes of its own quadrant of Tensor Memory",
+        "an illegal instruction, or garbage",
+        "let warp w of a warpgroup access lanes 32·(w % 4) to 32·(w % 4) + 31, all lanes together",
+    ),
+    Kind(
+        "tmem-lifecycle",
+        "Tensor Memory is allocated, published, used or freed against its life",
+        "columns of Tensor Memory are allocated before they are used, and freed, once, after "
+        "their last use",
+        "the launch fails, or the next CTA hangs",
+        "allocate a power of two from 32 to 512 columns, publish the address by a barrier, free "
+        "them when all are done, and relinquish the permit",
+    ),
+    Kind(
+        "cta-group",
+        "instructions of one kernel differ in cta_group",
+        "allocation, products, commits and deallocation of a kernel name the same cta_group",
+        "an illegal instruction",
+        "write the same .cta_group everywhere",
+    ),
+    Kind(
+        "not-elected",
+        "an operation for one thread is issued by several",
+        "one elected thread of {now} issues it",
+        "its effects are repeated",
+        f"issue it under {_ELECT}, or by one lane",
+    ),
+    Kind(
+        "divergent-collective",
+        "a collective is not executed by all lanes or threads that it needs, together",
+        "all lanes or threads that a collective names come to it together",
+        "a hang, or undefined",
+        "move the collective out of the branch, or mend its member mask",
+    ),
+    Kind(
+        "named-barrier",
+        "a named barrier is used with a wrong number of threads, or by two groups at once",
+        "the threads that come to a named barrier are as many as it is told",
+        "a hang",
+        "give each group of warps an id of its own, and the number of threads of all that come",
+    ),
+    Kind(
+        "descriptor",
+        "a descriptor does not describe the bytes that it is used for",
+        "layout, strides and start of a descriptor are those of the tensor that it is used for",
+        "wrong values",
+        "make the descriptor of the tensor's own layout, with the swizzle that its copy has",
+    ),
+    Kind(
+        "tma-rules",
+        "a tensor copy breaks a rule of tensor maps",
+        "box, strides, alignment and coordinates are as the tensor map requires",
+        "a launch error",
+        "mend what the rule names",
+    ),
+    Kind(
+        "cluster-peer",
+        "a CTA of the cluster is accessed that may have left, or at the wrong scope",
+        "the peer stays until {now} is done, and what is signalled to it has cluster scope",
+        "a fault, or stale reads",
+        "end with a cluster barrier; arrive at a peer with .cluster scope",
+    ),
+    Kind(
+        "out-of-bounds",
+        "an access leaves its memory, or is misaligned",
+        "every access lies in its memory, aligned as its size requires",
+        "a fault",
+        "mend the index, or guard it",
+    ),
+    Kind(
+        "uninitialised",
+        "memory is read that nobody has written",
+        "nothing has written {memory} before {now} reads it",
+        "garbage",
+        "write all that is read, or read less",
+    ),
+    Kind(
+        "global-race",
+        "CTAs touch the same global memory without an order between them",
+        "no release at gpu scope and acquire order {before} and {now} on {memory}",
+        "wrong values",
+        "give each CTA its own part, or release and acquire a flag at gpu scope",
+    ),
+    Kind(
+        "race",
+        "two accesses to the same memory have no order, and one of them writes",
+        "no synchronisation orders {before} and {now} on {memory}",
+        "wrong values",
+        "put a barrier, or another synchronisation of their threads, between the two",
+    ),
+    Kind(
+        "ignored-try-wait",
+        "data is used though the result of try_wait or test_wait was not looked at",
+        "{now} uses {memory} whether the wait has succeeded or not",
+        "wrong values",
+        "loop until the wait says that the phase has completed",
+    ),
+    Kind(
+        "grid-dependency",
+        "data of a preceding launch is read before the wait for that launch",
+        "no wait for the preceding launch stands before {now} reads {memory}",
+        "stale data",
+        "wait for the grid dependency before the first access to what the launch before writes",
+    ),
+    Kind(
+        "tensormap-fence",
+        "a tensor map is modified and used without the fence of its proxy",
+        "no fence of the tensormap proxy orders the change of {memory} and its use by {now}",
+        "wrong copies",
+        "release and acquire the tensor map by the fences of the tensormap proxy",
+        blames_earlier=True,
+    ),
+    Kind(
+        "setmaxnreg",
+        "setmaxnreg is executed by a part of a warpgroup, or asks for more than there is",
+        "all warps of a warpgroup execute setmaxnreg, and the sums fit the register file",
+        "an illegal instruction, or a hang",
+        "let whole warpgroups execute it, and mend the numbers",
+    ),
+    Kind(
+        "read-only-load",
+        "memory that the kernel writes is read through the read-only path",
+        "{memory} is written by {before} in the launch in which {now} reads it as read-only",
+        "stale data",
+        "read it by a plain load",
+    ),
+    Kind(
+        "trap",
+        "the kernel trapped, or an assertion in it failed",
+        "what the program asserts holds",
+        "the launch fails",
+        "see what the assertion says",
+    ),
+    Kind(
+        "undefined-operation",
+        "an instruction is given operands for which it has no result",
+        "operands are as the ISA requires",
+        "undefined",
+        "mend what the rule names",
+    ),
+    Kind(
+        "step-limit",
+        "the kernel ran more steps than the launch allows",
+        "the loops of the kernel end",
+        "a hang",
+        "see that each loop ends, or compile with a larger step_limit",
+    ),
+    Kind(
+        "deadlock",
+        "no thread can run and nothing in flight can complete a wait",
+        "somebody does what the waiting threads wait for",
+        "a hang",
+        "see who waits for whom",
+    ),
+)
+NUMBER = {kind.name: number for number, kind in enumerate(KINDS)}
+BY_NAME = {kind.name: kind for kind in KINDS}

@@ -1,0 +1,108 @@
+"""Findings as native code records them: numbers of places, owners and lanes.
+
+May import `base`, `sim.engine` and the rest of `sim.check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilewright.base.spaces import Space
+from tilewright.sim.check import state
+from tilewright.sim.check.kinds import KINDS
+from tilewright.sim.engine.sites import Site
+
+# Who makes accesses, by the number of the owner divided by 32.
+OWNERS = (
+    "warp",
+    "tensor core",
+    "copy group",
+    "bulk copy",
+    "bulk copy",
+    "load of Tensor Memory",
+    "store of Tensor Memory",
+    "asynchronous copy",
+)
+_SPACES = (Space.SHARED, Space.TMEM, Space.GLOBAL)
+SPACE_CODE = {space: code for code, space in enumerate(_SPACES)}
+
+
+@dataclass(frozen=True)
+class RawFinding:
+    """A finding of one CTA, not put into words yet.
+
+    `site` is the access at which it was found, `other` the earlier one, if there is one. Owners
+    are who made the accesses: "warp", or an asynchronous agent by its name in `OWNERS`. `lanes`
+    and `other_lanes` are masks of lanes of `warp` and `other_warp`, who accessed or issued. The
+    bytes are those from `address` on, `size` of them; in Tensor Memory the address is that of a
+    cell, and the size counts lanes of its column. `count` is how often it was found.
+    """
+
+    kind: str
+    cta: int
+    site: Site
+    other: Site | None
+    owner: str
+    other_owner: str
+    warp: int
+    lanes: int
+    other_warp: int
+    other_lanes: int
+    space: Space
+    address: int
+    size: int
+    count: int
+
+
+def collect(memory: np.ndarray, cta: int, sites: Sequence[Site]) -> list[RawFinding]:
+    """Read what a CTA has found out of its memory, in the order in which it was found."""
+    rows = state.found_rows(memory)
+    found = _paired([_finding(row, cta, sites) for row in rows.astype(object).tolist()])
+    # What is read too early may be read before anybody has written it.
+    early = {id(site) for each in found if each.other for site in (each.site, each.other)}
+    return [each for each in found if each.other or id(each.site) not in early]
+
+
+# The kinds of two accesses without order. Which of them is met first is chance: of one pair of
+# places the first of these kinds stands for all.
+_DISORDERS = ("race", "stage-overwritten", "mbarrier-phase", "missing-wait")
+
+
+def _paired(found: Sequence[RawFinding]) -> list[RawFinding]:
+    """Make one finding of those about two places that lack an order."""
+    kept: dict[object, RawFinding] = {}
+    for number, each in enumerate(found):
+        key: object = number
+        if each.kind in _DISORDERS:
+            key = frozenset((id(each.site), id(each.other)))
+        first = kept.get(key)
+        if first is None:
+            kept[key] = each
+            continue
+        chosen = min(first, each, key=lambda one: _DISORDERS.index(one.kind))
+        kept[key] = replace(chosen, count=first.count + each.count)
+    return list(kept.values())
+
+
+def _finding(row: Sequence[int], cta: int, sites: Sequence[Site]) -> RawFinding:
+    named = dict(zip(state.FOUND_FIELDS, row, strict=True))
+    other = sites[named["other"]] if named["other"] < len(sites) else None
+    return RawFinding(
+        kind=KINDS[named["kind"]].name,
+        cta=cta,
+        site=sites[named["site"]],
+        other=other,
+        owner=OWNERS[named["owner"] >> 5],
+        other_owner=OWNERS[named["other_owner"] >> 5],
+        warp=named["warp"],
+        lanes=named["lanes"],
+        other_warp=named["other_warp"],
+        other_lanes=named["other_lanes"],
+        space=_SPACES[named["space"]],
+        address=named["address"],
+        size=named["size"],
+        count=named["count"],
+    )

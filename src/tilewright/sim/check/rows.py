@@ -1,0 +1,208 @@
+"""Rows of clocks as native code: what a warp knows of, and functions on rows.
+
+May import `sim.engine` and `sim.check.state`. Every function is called with the context of a CTA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilewright.base.dtypes import UINT32
+from tilewright.isa.machine import Lanes
+from tilewright.sim.check import state
+from tilewright.sim.engine import context
+
+if TYPE_CHECKING:
+    from tilewright.sim.engine.module import Module
+    from tilewright.sim.engine.native import NativeMachine
+
+Routine = Callable[["Module"], str]
+WIDTH = 16  # numbers of a row that are joined at a time
+_CHUNK = f"<{WIDTH} x i32>"
+
+
+def routine(
+    name: str, parameters: str, result: str = "void"
+) -> Callable[[Callable[[NativeMachine], None]], Routine]:
+    """Make a function of native code of what emits its body; it is emitted at its first use."""
+
+    def of(body: Callable[[NativeMachine], None]) -> Routine:
+        def emitted(module: Module) -> str:
+            if name not in module.functions:
+                f = module.machine(name, "%site")
+                body(f)
+                if result == "void":
+                    f.function.emit("ret void")
+                f.function.finish(result, parameters, "noinline")
+            return name
+
+        return emitted
+
+    return of
+
+
+def run(f: NativeMachine, called: Routine, *arguments: tuple[str, Lanes | str]) -> None:
+    """Call a function for its effect."""
+    f.function.emit(f"call void @{called(f.module)}({_listed(arguments)})")
+
+
+def ask(f: NativeMachine, called: Routine, kind: str, *arguments: tuple[str, Lanes | str]) -> str:
+    """Call a function for its result."""
+    return f.op(f"call {kind} @{called(f.module)}({_listed(arguments)})")
+
+
+def _listed(arguments: tuple[tuple[str, Lanes | str], ...]) -> str:
+    words = [
+        f"{kind} {value.value if isinstance(value, Lanes) else value}" for kind, value in arguments
+    ]
+    return ", ".join(["ptr %ctx", *words])
+
+
+def end_if(f: NativeMachine, condition: Lanes, result: str = "void") -> None:
+    """Return where a condition holds."""
+    with f.function.when(str(condition.value)):
+        f.function.emit(f"ret {result}")
+        f.function.label(f.function.new_label("dead"))
+
+
+def warp(f: NativeMachine) -> Lanes:
+    """Give the number of the warp that acts, uint32."""
+    return f.low_field("warp")
+
+
+def alive(f: NativeMachine) -> Lanes:
+    """Give the lanes of the warp that acts which have not returned."""
+    index = f.field("warp")
+    lanes, exited = (
+        f.cast(f.get_word("%ctx", (index + start).value), UINT32)
+        for start in (context.LANES_START, context.EXITED_START)
+    )
+    return lanes & ~exited
+
+
+def advance(f: NativeMachine) -> None:
+    """Tell what comes from what has been: the next tick."""
+    following = state.get(f, "tick") + 1
+    state.put(f, "tick", 0, following)
+    with f.function.when(str((following > state.MOST_TICKS).value)):
+        run(f, _start_again)
+
+
+def knows_ahead(f: NativeMachine, lanes: Lanes) -> Lanes:
+    """Tell whether lanes of the warp that acts know more than the warp as a whole does."""
+    ahead = state.get(f, "ahead_lanes", warp(f))
+    return (ahead != 0) & ((lanes & ~ahead) == 0)
+
+
+def acting_row(f: NativeMachine, lanes: Lanes) -> str:
+    """Address the row of lanes of the warp that acts."""
+    common, ahead = (state.at(f, name, warp(f)) for name in ("warp_row", "ahead_row"))
+    return f.op(f"select i1 {knows_ahead(f, lanes).value}, ptr {ahead}, ptr {common}")
+
+
+# ---------------------------------------------------------------------------- rows
+
+
+def _in_chunks(f: NativeMachine, body: Callable[[int], None], count: int = state.ROW) -> None:
+    for start in range(0, count, WIDTH):
+        body(start)
+
+
+def chunk(f: NativeMachine, row: str, start: int) -> Lanes:
+    text = f.op(f"load {_CHUNK}, ptr {state.clock_at(f, row, start)}, align 4")
+    return f.lanes(UINT32, text, WIDTH)
+
+
+def set_chunk(f: NativeMachine, row: str, start: int, value: Lanes) -> None:
+    at = state.clock_at(f, row, start)
+    f.function.emit(f"store {_CHUNK} {value.value}, ptr {at}, align 4")
+
+
+@routine("check_join", "ptr %ctx, ptr %to, ptr %from")
+def join(f: NativeMachine) -> None:
+    """Let a row know all that another one knows."""
+
+    def some(start: int) -> None:
+        later = f.binary("max", chunk(f, "%to", start), chunk(f, "%from", start))
+        set_chunk(f, "%to", start, later)
+
+    _in_chunks(f, some)
+
+
+@routine("check_copy", "ptr %ctx, ptr %to, ptr %from")
+def copy(f: NativeMachine) -> None:
+    """Let a row know what another one knows, and no more."""
+    _in_chunks(f, lambda start: set_chunk(f, "%to", start, chunk(f, "%from", start)))
+
+
+@routine("check_floor", "ptr %ctx, ptr %row", "i32")
+def _floor(f: NativeMachine) -> None:
+    """Find a tick up to which all that anybody has done is known to a row.
+
+    What an owner has done that is known in full does not count, as what it does later is later.
+    """
+    none = f.constant(-1, UINT32)
+    least: list[Lanes] = []
+
+    def some(start: int) -> None:
+        known = chunk(f, "%row", start)
+        done = f.op(f"load {_CHUNK}, ptr {state.at(f, 'last', start)}, align 4")
+        whole = known >= f.lanes(UINT32, done, WIDTH)
+        nothing = f.lanes(UINT32, f.spread(none, WIDTH), WIDTH)
+        here = f.select(whole, nothing, known)
+        least[:] = [f.binary("min", least[0], here) if least else here]
+
+    _in_chunks(f, some, state.OWNERS)
+    name = f"llvm.vector.reduce.umin.v{WIDTH}i32"
+    found = f.lanes(UINT32, f.call("i32", name, (_CHUNK, str(least[0].value))), 0)
+    result = f.binary("min", found, state.now(f) - 1)
+    f.function.emit(f"ret i32 {result.value}")
+
+
+def find_floors(f: NativeMachine) -> None:
+    """Find the floors of the warp that acts anew."""
+    for row, floor in (("warp_row", "floor"), ("ahead_row", "ahead_floor")):
+        if row == "warp_row":
+            found = ask(f, _floor, "i32", ("ptr", state.at(f, row, warp(f))))
+            state.put(f, floor, warp(f), f.lanes(UINT32, found, 0))
+        else:
+            some = state.get(f, "ahead_lanes", warp(f)) != 0
+            with f.function.when(str(some.value)):
+                found = ask(f, _floor, "i32", ("ptr", state.at(f, row, warp(f))))
+                state.put(f, floor, warp(f), f.lanes(UINT32, found, 0))
+
+
+@routine("check_start_again", "ptr %ctx")
+def _start_again(f: NativeMachine) -> None:
+    """Forget everything, and count ticks from 1 again: what is forgotten is found no more."""
+    shared = f.field("shared_size")
+    records = (shared + 127) >> 7 << 3
+    name = "llvm.memset.p0.i64"
+    f.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
+
+    def clear(start: str, size: object) -> None:
+        f.function.emit(f"call void @{name}(ptr {start}, i8 0, i64 {size}, i1 false)")
+
+    clear(f.pointer("check_shadow"), (records << 5).value)
+    with f.function.when(str((f.field("check_cells") != 0).value)):
+        clear(f.pointer("check_cells"), state.CELL_BYTES)
+    for area in state.FORGOTTEN:
+        clear(state.at(f, area), state.area_bytes(area))
+    state.put(f, "tick", 0, 1)
+
+
+def ask_known(f: NativeMachine, row: str, owner: Lanes, tick: Lanes) -> Lanes:
+    """Tell whether a row knows of what an owner did at a tick."""
+    return state.clock(f, row, owner) >= tick
+
+
+@routine("check_see", "ptr %ctx, ptr %to, ptr %from")
+def see(f: NativeMachine) -> None:
+    """Give, of what a row knows, what the asynchronous proxy sees."""
+    for start in range(0, state.OWNERS, WIDTH):
+        known = chunk(f, "%from", start)
+        if start >> 5 in (state.WARP_OWNER >> 5, state.COPIES >> 5):
+            seen = chunk(f, "%from", state.SEEN + start % state.WARPS)
+            known = f.binary("min", known, seen)
+        set_chunk(f, "%to", start, known)

@@ -1,0 +1,138 @@
+"""Tiles of matrices in shared memory that a product reads, chunk by chunk.
+
+May import `isa`, `sim.engine` and the modules of `sim.check` below it. The chunks are those that
+`engine.tiles` unpacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from tilewright.base.dtypes import UINT32, UINT64, DType
+from tilewright.isa.descriptors import PAIRED
+from tilewright.isa.machine import Lanes, SharedTile
+from tilewright.sim.check import state
+from tilewright.sim.check.rows import end_if, routine, run
+from tilewright.sim.check.shadow import Access, Replay
+from tilewright.sim.engine import context
+
+if TYPE_CHECKING:
+    from tilewright.sim.engine.native import NativeMachine
+
+_CHUNK = 16
+_NAMES = tuple(each.name for each in fields(SharedTile))
+_WORDS = tuple(f"tile_{name}" for name in _NAMES)
+
+
+def read(
+    m: NativeMachine,
+    tile: SharedTile,
+    kind: DType,
+    rows: Lanes,
+    depth: int,
+    pattern: Lanes,
+    actor: tuple[tuple[str, Lanes | str], ...],
+) -> None:
+    """Watch a tile being read, of `rows` rows and `depth` elements of a kind each."""
+    words = [getattr(tile, name) for name in _NAMES]
+    words += [rows, m.constant(depth, UINT32), m.constant(_CHUNK * 8 // kind.bits, UINT32)]
+    listed = [("i32", m.cast(each, UINT32)) for each in words]
+    run(m, _tile, *listed, ("i64", pattern), *actor)
+
+
+@routine(
+    "check_read_tile",
+    "ptr %ctx, "
+    + ", ".join(f"i32 %{name}" for name in (*_WORDS, "rows", "depth", "per_chunk"))
+    + f", i64 %pattern, {Access.PARAMETERS}",
+)
+def _tile(f: NativeMachine) -> None:
+    end_if(f, f.field("error") != 0)
+    access = Access(f, writes=False)
+    tile = SharedTile(*(f.lanes(UINT32, f"%{name}", 0) for name in _WORDS))
+    rows, depth, per_chunk = (f.lanes(UINT32, f"%{n}", 0) for n in ("rows", "depth", "per_chunk"))
+    pattern = f.lanes(UINT64, "%pattern", 0)
+    small = (rows <= 1 << 10) & (depth <= 1 << 10)
+    end_if(f, ~small)
+    span = ((tile.swizzle | (tile.swizzle >> 1)) + 1) << 4
+    plain, turned, after = (f.function.new_label(s) for s in ("plain", "turned", "after"))
+    f.function.branch_if(str((tile.transposed == 0).value), plain, turned)
+    f.function.label(plain)
+    step = f.select(tile.swizzle == 0, tile.leading, f.constant(_CHUNK, UINT32))
+    _pairs(f, access, tile, rows, f.binary("truncdiv", depth, per_chunk), span, pattern)
+    with _count(f, rows) as row:
+        start = tile.start + (row >> 3) * tile.stride + (row & 7) * span
+        with _count(f, f.binary("truncdiv", depth, per_chunk)) as chunk:
+            _chunk(f, access, tile, start + step * chunk, pattern)
+    f.function.branch(after)
+    f.function.label(turned)
+    chunks = (span >> 4) - 1
+    width = f.cast(f.intrinsic("popcount", chunks), UINT32)
+    high = f.select(tile.swizzle == PAIRED, f.constant(2, UINT32), f.constant(3, UINT32))
+    with _count(f, f.binary("truncdiv", rows, per_chunk)) as group, _count(f, depth) as k:
+        atom = k >> high
+        row = k - (atom << high)
+        swizzled = (group >> width) * tile.leading + ((group & chunks) << 4)
+        swizzled = swizzled + atom * tile.stride
+        straight = group * tile.stride + atom * tile.leading
+        where = f.select(tile.swizzle == 0, straight, swizzled)
+        _chunk(f, access, tile, tile.start + where + row * span, pattern)
+    f.function.branch(after)
+    f.function.label(after)
+
+
+def _pairs(
+    f: NativeMachine,
+    access: Access,
+    tile: SharedTile,
+    rows: Lanes,
+    chunks: Lanes,
+    span: Lanes,
+    pattern: Lanes,
+) -> None:
+    """Read a tile of two chunks a row that a swizzle leaves side by side, and return."""
+    apart = (tile.start | tile.stride | span) & (2 * _CHUNK - 1)
+    plain = (tile.swizzle != 0) & (chunks == 2) & (apart == 0)
+    with f.function.when(str(plain.value)):
+        replay = Replay(access, 2, 1)
+        with _count(f, rows) as row:
+            start = tile.start + (row >> 3) * tile.stride + (row & 7) * span
+            offset = _place(f, tile, start) & ~(2 * _CHUNK - 1)
+            inside = offset + 2 * _CHUNK <= f.field("shared_size")
+            with f.function.when(str(inside.value)):
+                replay.block(offset >> 4, 0, pattern)
+        f.function.emit("ret void")
+        f.function.label(f.function.new_label("dead"))
+
+
+def _place(f: NativeMachine, tile: SharedTile, address: Lanes) -> Lanes:
+    """Find where the swizzle has a chunk, as an offset in shared memory, uint64."""
+    row = (address >> 7) - tile.base_offset
+    turn = f.select(tile.swizzle == PAIRED, row << 1, row) & tile.swizzle
+    return f.cast((address ^ (turn << 4)) - context.SHARED_START, UINT64)
+
+
+class _count:
+    """Loop over the numbers below a uint32."""
+
+    def __init__(self, f: NativeMachine, count: Lanes) -> None:
+        self.f = f
+        self.loop = f.function.loop(str(count.value), "i32")
+
+    def __enter__(self) -> Lanes:
+        return self.f.lanes(UINT32, self.loop.__enter__(), 0)
+
+    def __exit__(self, *exception: object) -> None:
+        self.loop.__exit__(None, None, None)
+
+
+def _chunk(
+    f: NativeMachine, access: Access, tile: SharedTile, address: Lanes, pattern: Lanes
+) -> None:
+    """Read 16 bytes at an address, before the swizzle."""
+    offset = _place(f, tile, address)
+    inside = offset + _CHUNK <= f.field("shared_size")
+    with f.function.when(str(inside.value)):
+        # Descriptors count 16 bytes: a chunk is a record.
+        access.record(offset >> 4, pattern, f.constant(state.BYTES, UINT64))

@@ -1,0 +1,71 @@
+"""Who may watch what a kernel does: what the engine calls where something happens.
+
+May import `base` and `isa`. The methods emit code where they are called, before what they tell of
+takes place. This observer emits none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.base.spaces import Space
+from tilewright.isa.declaration import Form
+from tilewright.isa.machine import Lanes
+
+if TYPE_CHECKING:
+    from tilewright.sim.engine.native import NativeMachine
+
+
+class Observer:
+    """Watches nothing."""
+
+    def accesses(
+        self, m: NativeMachine, space: Space, address: Lanes, size: int, *, write: bool
+    ) -> None:
+        """Tell of a plain access of the active lanes, of `size` bytes each."""
+
+    def arrives(self, m: NativeMachine, form: Form, operands: Sequence[Lanes]) -> None:
+        """Tell that an instruction which waits arrives where it does."""
+
+    def issues(self, m: NativeMachine, form: Form, operands: Sequence[Any]) -> None:
+        """Tell that the active lanes carry an instruction out; if it waits, it has.
+
+        Operands are as `engine.calls` takes them.
+        """
+
+    def blocks(self, m: NativeMachine, kind: str, key: Lanes, detail: Lanes) -> None:
+        """Tell that the active lanes cannot go on from an instruction that waits, as often as so.
+
+        What they wait for is as `Wait.awaits` and `Wait.detail` say.
+        """
+
+    def passes(self, m: NativeMachine, holds: Lanes) -> None:
+        """Tell that they go on: what they wait for holds, or they give up.
+
+        `issues` follows.
+        """
+
+    def queues(self, m: NativeMachine, form: Form, number: Lanes, barrier: Lanes) -> None:
+        """Tell that an operation has been given a place in the queue."""
+
+    def lands(self, f: NativeMachine, number: Lanes, record: str) -> None:
+        """Tell that an operation of the queue is carried out."""
+
+    def takes(self, f: NativeMachine, number: Lanes) -> None:
+        """Tell that what an operation of the queue reads is put aside, as it lands later."""
+
+    def updates_mbarrier(self, m: NativeMachine, barrier: Lanes, word: Lanes) -> None:
+        """Tell that the eight bytes of an mbarrier are written, for one lane or an agent."""
+
+    def completes(self, m: NativeMachine, kind: str, key: Lanes, count: Lanes) -> None:
+        """Tell how often the "barrier" of that number, or that of the "cluster", has completed.
+
+        It may be as often as before.
+        """
+
+    def phase_begins(self, m: NativeMachine, barrier: Lanes) -> None:
+        """Tell that a phase of the mbarrier at a uniform address begins."""
+
+    def exits(self, f: NativeMachine, lanes: Lanes) -> None:
+        """Tell that lanes of the running warp return."""

@@ -1,0 +1,157 @@
+"""Asynchronous operations and proxies: each edge that a kernel lacks is one finding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from watching import expect, found
+
+from tilewright import simt as T
+
+N = 128
+BYTES = N * 4
+
+
+def zeros(*shape: int, dtype: str = "float32") -> Any:
+    return np.zeros(shape, dtype)
+
+
+# ---------------------------------------------------------------------------- copies in groups
+
+
+def copied(wait: bool = True, barrier: bool = True, keep: int = 0) -> Any:
+    @T.function
+    def kernel(A: T.Tensor((N,), "float32", align=16), Out: T.Tensor((N,), "float32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=N))
+        tid = T.cuda.thread_idx("x")
+        s = T.alloc_shared((N,), "float32", layout="default", align=16)
+        T.ptx["cp.async.ca.shared.global"](s.ptr_to([tid]), A.ptr_to([tid]), 4)
+        T.ptx["cp.async.commit_group"]()
+        if T.constexpr(wait):
+            T.ptx["cp.async.wait_group"](keep)
+        if T.constexpr(barrier):
+            T.cuda.cta_sync()
+        Out[tid] = s[N - 1 - tid]
+
+    return kernel
+
+
+COPY = 'T.ptx["cp.async.ca.shared.global"]'
+
+
+@pytest.mark.parametrize("fault", [{"wait": False}, {"keep": 1}, {"barrier": False}])
+def test_a_copy_is_waited_for_by_its_thread_which_tells_the_others(fault: dict[str, Any]) -> None:
+    expect(copied, fault, "missing-wait", "s[N - 1 - tid]", COPY, zeros(N), zeros(N))
+
+
+# ---------------------------------------------------------------------------- bulk copies
+
+
+LOAD = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes"
+STORE = "cp.async.bulk.global.shared::cta.bulk_group"
+
+
+def brought(
+    wait: bool = True, parity: int = 0, init_fence: bool = True, war_fence: bool = True
+) -> Any:
+    """Bring two rows one after the other to the same place."""
+
+    @T.function
+    def kernel(A: T.Tensor((2, N), "float32", align=16), Out: T.Tensor((2, N), "float32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=N))
+        tid = T.cuda.thread_idx("x")
+        s = T.alloc_shared((N,), "float32", layout="default", align=16)
+        bar = T.alloc_shared((1,), "uint64", layout="default", align=8)
+        if tid == 0:
+            T.ptx.mbarrier.init.shared.b64(bar.ptr_to([0]), T.uint32(1))
+            if T.constexpr(init_fence):
+                T.ptx.fence.mbarrier_init.release.cluster()
+        T.cuda.cta_sync()
+        for row in range(2):
+            if tid == 0:
+                T.ptx.mbarrier.arrive.expect_tx.shared__cta.b64(bar.ptr_to([0]), T.uint32(BYTES))
+                T.ptx[LOAD](s.ptr_to([0]), A.ptr_to([row, 0]), T.uint32(BYTES), bar.ptr_to([0]))
+            if T.constexpr(wait) or tid == 0:
+                T.cuda.mbarrier_wait(bar.ptr_to([0]), (row + parity) % 2)
+            Out[row, tid] = s[tid]
+            if T.constexpr(war_fence):
+                T.ptx.fence.proxy.async_.shared__cta()
+            T.cuda.cta_sync()
+
+    return kernel
+
+
+READ, LOADED = "Out[row, tid] = s[tid]", "T.ptx[LOAD]"
+
+
+def test_a_copy_that_an_mbarrier_tells_of() -> None:
+    arrays = (zeros(2, N), zeros(2, N))
+    expect(brought, {"wait": False}, "missing-wait", READ, LOADED, *arrays, target="sm_90a")
+
+
+def test_a_read_before_an_asynchronous_write_needs_a_fence() -> None:
+    arrays, kind = (zeros(2, N), zeros(2, N)), "missing-proxy-fence-war"
+    expect(brought, {"war_fence": False}, kind, LOADED, READ, *arrays, target="sm_90a")
+
+
+def test_an_mbarrier_is_made_visible_to_the_asynchronous_proxy() -> None:
+    arrays, kind = (zeros(2, N), zeros(2, N)), "mbarrier-init-visibility"
+    fault, init = {"init_fence": False}, "T.ptx.mbarrier.init"
+    # A fence for the data of the first row makes it visible too, but the copy comes before.
+    expect(brought, fault, kind, LOADED, init, *arrays, target="sm_90a")
+
+
+def stored(
+    fence: str = "writers", barrier: bool = True, wait: str = "wait_group.read", keep: int = 0
+) -> Any:
+    """Store a row by the asynchronous proxy, and then another one from the same place."""
+
+    @T.function
+    def kernel(A: T.Tensor((2, N), "float32"), Out: T.Tensor((2, N), "float32", align=16)):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=N))
+        tid = T.cuda.thread_idx("x")
+        s = T.alloc_shared((N,), "float32", layout="default", align=16)
+        for row in range(2):
+            s[tid] = A[row, tid]
+            if T.constexpr(fence == "writers"):
+                T.ptx.fence.proxy.async_.shared__cta()
+            if T.constexpr(barrier):
+                T.cuda.cta_sync()
+            if tid == 0:
+                if T.constexpr(fence == "issuer"):
+                    T.ptx.fence.proxy.async_.shared__cta()
+                T.ptx[STORE](Out.ptr_to([row, 0]), s.ptr_to([0]), T.uint32(BYTES))
+                T.ptx["cp.async.bulk.commit_group"]()
+                if T.constexpr(wait != ""):
+                    T.ptx[f"cp.async.bulk.{wait}"](keep)
+            T.cuda.cta_sync()
+        if tid == 0:
+            T.ptx["cp.async.bulk.wait_group"](0)
+
+    return kernel
+
+
+WRITE, STORED = "s[tid] = A[row, tid]", "T.ptx[STORE]"
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "here", "there"),
+    [
+        ({"fence": ""}, "missing-proxy-fence", STORED, WRITE),
+        ({"fence": "issuer"}, "misplaced-proxy-fence", STORED, WRITE),
+        ({"wait": ""}, "stage-overwritten", WRITE, STORED),
+        ({"keep": 1}, "stage-overwritten", WRITE, STORED),
+        ({"barrier": False}, "race", STORED, WRITE),
+    ],
+)
+def test_a_store_by_the_asynchronous_proxy(
+    fault: dict[str, Any], kind: str, here: str, there: str
+) -> None:
+    arrays = (zeros(2, N), zeros(2, N))
+    expect(stored, fault, kind, here, there, *arrays, target="sm_90a")
+
+
+def test_a_wait_for_the_whole_store_is_enough() -> None:
+    assert found(stored(wait="wait_group"), zeros(2, N), zeros(2, N), target="sm_90a") == []
