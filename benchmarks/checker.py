@@ -4,9 +4,10 @@
 
 Every fault that `tests/faults` makes of every correct kernel is run under the checker: the table
 has the found ones of all, by kind of mutation and generation; faults that are none are left out.
-Where `--sanitizer` names what `tools/sanitizer.py` wrote on a GPU, the table has a column of
-compute-sanitizer's. Costs are medians of checked calls beside unchecked ones. An edit is one line
-left out of a product of 256³; the time is that of `tilewright check` in a new process.
+Beside them stands what compute-sanitizer finds of some of them, as `tools/sanitizer.py` has seen
+on an H200 (`benchmarks/sanitizer.json`), and what is found here of the same. Costs are checked
+calls beside unchecked ones, the least of several. An edit is one line left out of a product of
+256³; the time is that of `tilewright check` in a new process.
 """
 
 from __future__ import annotations
@@ -37,22 +38,26 @@ from corpus import GENERATIONS, corpus, integers, read  # noqa: E402
 from equivalent import reason_why  # noqa: E402
 from running import SCHEDULES, checked, judged, mutants, sound  # noqa: E402
 
-REPEATS = 5
+REPEATS = 7
 # Products whose checked run is to take at most 1.5 times as long; all others, 4 times.
 PRODUCTS = ("ampere_pipeline", "hopper_pipeline", "blackwell_pipeline")
 TARGETS = dict(zip(PRODUCTS, GENERATIONS, strict=True))
 WAIT = "T.ptx.tcgen05.wait__ld.sync.aligned()"
-# Where a sanitizer has looked: on generations that its machine runs.
-Sanitized = dict[str, dict[str, list[int]]]
+SANITIZER = ROOT / "benchmarks" / "sanitizer.json"
+# Columns of the table beside the generations: of the mutants that a GPU has run, one of each group
+# and kernel, how many compute-sanitizer finds, and how many of the same are found here.
+OTHER, SAME = "compute-sanitizer", "the same here"
 
 # ---------------------------------------------------------------------------- what is found
 
 
-def table(sanitized: Sanitized | None) -> list[dict[str, Any]]:
+def table(sanitized: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Run every mutant; give a row for each kind of mutation."""
     found: Counter[tuple[str, str]] = Counter()
     total: Counter[tuple[str, str]] = Counter()
+    seen = {(case["kernel"], case["mutant"]): bool(case["found_by"]) for case in sanitized}
     missed: list[str] = []
+    reports: list[int] = []
     equivalent = 0
     for entry in corpus().values():
         known = sound(entry)
@@ -60,34 +65,37 @@ def table(sanitized: Sanitized | None) -> list[dict[str, Any]]:
             if reason_why(entry.name, mutant.name) is not None:
                 equivalent += 1
                 continue
-            where = mutant.group, entry.generation
-            detected = judged(entry, mutant, known).detected
-            total[where] += 1
-            found[where] += detected
+            verdict = judged(entry, mutant, known)
+            detected = verdict.detected
+            if verdict.findings:
+                reports.append(len(verdict.findings))
+            results = {entry.generation: detected}
+            if (entry.name, mutant.name) in seen:
+                results |= {OTHER: seen[entry.name, mutant.name], SAME: detected}
+            for column, result in results.items():
+                for group in (mutant.group, "all"):
+                    total[group, column] += 1
+                    found[group, column] += result
             if not detected:
                 missed.append(f"{entry.name}: {mutant.name}")
-    rows: list[dict[str, Any]] = []
-    for group in sorted({group for group, _ in total}):
-        row: dict[str, Any] = {"group": group}
-        for generation in GENERATIONS.values():
-            if total[group, generation]:
-                row[generation] = [found[group, generation], total[group, generation]]
-        if sanitized is not None:
-            row["compute-sanitizer"] = sanitized.get(group)
-        rows.append(row)
-    every = {
-        generation: [
-            sum(found[group, generation] for group, each in total if each == generation),
-            sum(total[group, generation] for group, each in total if each == generation),
-        ]
-        for generation in GENERATIONS.values()
-    }
-    rows.append({"group": "all", **every, "equivalent": equivalent, "missed": missed})
+    groups = sorted({group for group, _ in total} - {"all"})
+    rows: list[dict[str, Any]] = [
+        {
+            "group": group,
+            **{
+                column: [found[group, column], total[group, column]]
+                for column in (*GENERATIONS.values(), OTHER, SAME)
+                if total[group, column]
+            },
+        }
+        for group in (*groups, "all")
+    ]
+    rows[-1] |= {"equivalent": equivalent, "missed": missed, "findings": Counter(reports)}
     return rows
 
 
-def alarms() -> dict[str, Any]:
-    """Run every correct kernel by every schedule; list the findings."""
+def alarms(sanitized: list[dict[str, Any]]) -> dict[str, Any]:
+    """Run every correct kernel by every schedule; list the findings, and compute-sanitizer's."""
     errors: list[str] = []
     warnings: Counter[str] = Counter()
     runs = 0
@@ -103,30 +111,40 @@ def alarms() -> dict[str, Any]:
                     warnings[each.kind] += 1
             if verdict.error is not None and not verdict.findings:
                 errors.append(f"{entry.name}, {schedule}: {verdict.error.code}")
-    return {"kernels": len(corpus()), "runs": runs, "errors": errors, "warnings": dict(warnings)}
+    others = [case for case in sanitized if not case["mutant"]]
+    return {
+        "kernels": len(corpus()),
+        "runs": runs,
+        "errors": errors,
+        "warnings": dict(warnings),
+        OTHER: [f"{case['kernel']}: {case['found_by'][0]}" for case in others if case["found_by"]],
+        f"{OTHER} of": len(others),
+    }
 
 
 # ---------------------------------------------------------------------------- what it costs
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    call()
-    taken: list[float] = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - start)
-    return median(taken)
+def _cost(
+    name: str, program: Any, target: str, fresh: Callable[[], tuple[Any, ...]]
+) -> dict[str, Any]:
+    """Time calls with the checker and without, in turns, each with arguments of its own.
 
-
-def _cost(name: str, program: Any, target: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Time a kernel with the checker and without, by the same arguments."""
-    taken: list[float] = []
+    The least of several times is what a machine that does other work disturbs least.
+    """
     with driver.session(replace(driver.defaults(), on_findings=lambda findings: None)):
-        for check in (False, True):
-            ex = tilewright.compile(program, target=target, backend="sim", check=check)
-            taken.append(_seconds(lambda ex=ex: ex(*arguments)))
-    plain, watched = taken
+        made = [
+            tilewright.compile(program, target=target, backend="sim", check=check)
+            for check in (False, True)
+        ]
+        taken: list[list[float]] = [[], []]
+        for _ in range(REPEATS + 1):
+            for ex, times in zip(made, taken, strict=True):
+                arguments = fresh()
+                start = time.perf_counter()
+                ex(*arguments)
+                times.append(time.perf_counter() - start)
+    plain, watched = (min(times[1:]) for times in taken)
     return {"name": name, "seconds": plain, "checked": watched, "times": watched / plain}
 
 
@@ -136,11 +154,13 @@ def costs(size: int) -> list[dict[str, Any]]:
     for name in PRODUCTS:
         kernel = read(f"examples/{name}.py")["pipelined_product"](size, size, size)
         a, b = (integers(size, size, kind=np.float16, most=4, seed=seed) for seed in (1, 2))
-        d = np.zeros((size, size), np.float32)
-        rows.append(_cost(f"{name} {size}", kernel.program, TARGETS[name], (a, b, d)))
+        given = (a, b, np.zeros((size, size), np.float32))
+        row = _cost(f"{name} {size}", kernel.program, TARGETS[name], lambda given=given: given)
+        rows.append(row)
     for entry in corpus().values():
-        case = entry.make()
-        rows.append(_cost(entry.name, case.program, entry.target, case.arguments))
+        program = entry.make().program
+        row = _cost(entry.name, program, entry.target, lambda each=entry: each.make().arguments)
+        rows.append(row)
     return rows
 
 
@@ -177,7 +197,7 @@ def _share(pair: list[int] | None) -> str:
 
 def show(report: dict[str, Any]) -> None:
     """Print what has been measured."""
-    columns = [*GENERATIONS.values(), "compute-sanitizer"]
+    columns = [*GENERATIONS.values(), OTHER, SAME]
     if rows := report.get("table"):
         present = [name for name in columns if any(row.get(name) for row in rows)]
         print(f"{'mutation':24}" + "".join(f"{name:>18}" for name in present))
@@ -185,6 +205,8 @@ def show(report: dict[str, Any]) -> None:
             cells = "".join(f"{_share(row.get(name)):>18}" for name in present)
             print(f"{row['group']:24}{cells}")
         print(f"not counted, as they are equivalent: {rows[-1]['equivalent']}")
+        counts = sorted(rows[-1]["findings"].items())
+        print("findings of a fault: " + ", ".join(f"{n} ({times})" for n, times in counts))
         for name in rows[-1]["missed"]:
             print(f"  missed: {name}")
     if found := report.get("alarms"):
@@ -192,6 +214,7 @@ def show(report: dict[str, Any]) -> None:
         print(f"{len(found['errors'])} false alarms; warnings {found['warnings'] or 'none'}")
         for text in found["errors"]:
             print(f"  {text}")
+        print(f"{OTHER}: {len(found[OTHER])} of {found[f'{OTHER} of']}: {', '.join(found[OTHER])}")
     for row in report.get("costs", ()):
         before, after = 1e3 * row["seconds"], 1e3 * row["checked"]
         print(f"{row['name']:36}{before:10.2f} ms{after:10.2f} ms{row['times']:7.2f} times")
@@ -206,12 +229,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--size", type=int, default=512, help="of the products that are timed")
     parser.add_argument("--only", nargs="*", default=["table", "alarms", "costs", "edit"])
-    parser.add_argument("--sanitizer", type=Path, help="what tools/sanitizer.py wrote")
+    parser.add_argument("--sanitizer", type=Path, default=SANITIZER, help="see tools/sanitizer.py")
     given = parser.parse_args()
-    sanitized = json.loads(given.sanitizer.read_text())["groups"] if given.sanitizer else None
+    sanitized = json.loads(given.sanitizer.read_text())
     measures: dict[str, Callable[[], Any]] = {
         "table": lambda: table(sanitized),
-        "alarms": alarms,
+        "alarms": lambda: alarms(sanitized),
         "costs": lambda: costs(given.size),
         "edit": edit,
     }

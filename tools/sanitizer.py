@@ -17,6 +17,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -30,7 +31,10 @@ from device import MANIFEST, Device, Failure
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 TARGET = "sm_90a"
 GENERATIONS = ("Ampere", "Hopper")
-TIMEOUT = 40.0  # seconds until a process is said to hang
+TIMEOUT = 20.0  # seconds until a process is said to hang
+HANGS = "hangs"
+_SAID = "said: "
+_KEPT = ("kernel", "mutant", "group")
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 
 
@@ -44,56 +48,75 @@ def one(folder: Path, number: int) -> int:
         wrong = Device().check(folder, case)
     except Failure as failure:
         wrong = str(failure)
-    print(json.dumps({"wrong": wrong}), flush=True)
+    print(f"{_SAID}{json.dumps(wrong)}", flush=True)
     return 0
 
 
 def _sanitized(sanitizer: str, folder: Path, number: int, tool: str) -> dict[str, Any]:
     """Run a case under a tool; give how many errors it reports, and what the kernel did."""
     script = [sys.executable, __file__, "one", str(folder), str(number)]
-    command = [sanitizer, "--tool", tool, *script]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        [sanitizer, "--tool", tool, *script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         output, _ = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
+        os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
-        output += '\n{"wrong": "hangs"}'
+        output += f"\n{_SAID}{json.dumps(HANGS)}\n"
     counts = [int(first or second) for first, second in _SUMMARY.findall(output)]
-    said = re.findall(r'^\{"wrong": (".*")\}$', output, re.MULTILINE)
+    said = re.findall(rf"^{_SAID}(.*)$", output, re.MULTILINE)
     return {
         "errors": sum(counts) if counts else None,
-        "wrong": json.loads(said[-1]) if said else "died",
+        "wrong": json.loads(said[-1]) if said else f"died: {output[-300:]}",
     }
 
 
+def _brief(wrong: str) -> str:
+    """Say how a run ended: "" is right, "wrong" are other values."""
+    return "wrong" if wrong.startswith("array") else wrong
+
+
+def _examined(sanitizer: str, folder: Path, number: int) -> dict[str, Any]:
+    """Run a case under each tool, but one that hangs only once."""
+    found_by: list[str] = []
+    ends = ""
+    for tool in TOOLS:
+        result = _sanitized(sanitizer, folder, number, tool)
+        ends = ends or _brief(result["wrong"])
+        if result["errors"]:
+            found_by.append(tool)
+        if result["wrong"] == HANGS:
+            break
+    return {"found_by": found_by, "ends": ends}
+
+
 def run(folder: Path, report: Path, workers: int) -> int:
-    """Run every case under every tool; write how many mutants of each group are found."""
+    """Run every case under every tool, and write which of them had something to say.
+
+    Cases that the report has already are not run again.
+    """
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not Path(sanitizer).exists():
         print("there is no compute-sanitizer here")
         return 1
     cases = json.loads((folder / MANIFEST).read_text())["cases"]
-    jobs = [(number, tool) for number in range(len(cases)) for tool in TOOLS]
+    done: list[dict[str, Any]] = json.loads(report.read_text()) if report.exists() else []
+    rest = range(len(done), len(cases))
     with ThreadPoolExecutor(workers) as pool:
-        found = list(pool.map(lambda job: _sanitized(sanitizer, folder, *job), jobs))
-    for (number, tool), result in zip(jobs, found, strict=True):
-        cases[number].setdefault("tools", {})[tool] = result
-    kept = ("name", "kernel", "mutant", "group", "tools")
-    cases = [{key: case[key] for key in kept} for case in cases]
-    groups: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for case in cases:
-        detected = any(each["errors"] for each in case["tools"].values())
-        if case["group"]:
-            groups[case["group"]][0] += detected
-            groups[case["group"]][1] += 1
-        elif detected:
-            print(f"false alarm: {case['name']}: {case['tools']}")
-    report.write_text(json.dumps({"groups": groups, "cases": cases}, indent=1) + "\n")
-    for group, (detected, total) in sorted(groups.items()):
-        print(f"{group:24}{detected:5} of {total}")
+        found = pool.map(lambda number: _examined(sanitizer, folder, number), rest)
+        for case, result in zip(cases[len(done) :], found, strict=True):
+            done.append({**{key: case[key] for key in _KEPT}, **result})
+            # Whoever ends this early has what there is so far.
+            report.write_text("[" + ",\n ".join(map(json.dumps, done)) + "]\n")
+    faults = [case for case in done if case["group"]]
+    detected = sum(bool(case["found_by"]) for case in faults)
+    alarms = [case["kernel"] for case in done if not case["group"] and case["found_by"]]
+    print(f"{detected} of {len(faults)} mutants; {len(alarms)} alarms: {', '.join(alarms)}")
     return 0
 
 

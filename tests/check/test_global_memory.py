@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from watching import SCHEDULES, expect, found
 
 from tilewright import simt as T
@@ -58,10 +59,121 @@ def test_what_is_only_read_may_be_read_by_all() -> None:
         assert found(kernel, zeros(N), zeros(4 * N), schedule=schedule) == []
 
 
-def test_ctas_that_order_one_another_are_left_alone() -> None:
+def test_atomic_operations_are_no_race() -> None:
     @T.function
     def kernel(Out: T.Tensor((1,), "uint32")):
         T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=N))
         T.ptx["red.global.add.u32"](Out.ptr_to([0]), T.uint32(1))
 
-    assert found(kernel, zeros(1, dtype="uint32")) == []
+    for schedule in SCHEDULES:
+        assert found(kernel, zeros(1, dtype="uint32"), schedule=schedule) == []
+
+
+# ---------------------------------------------------------------------------- inside a CTA
+
+
+def through_memory(fault: bool = False) -> Any:
+    @T.function
+    def kernel(Held: T.Tensor((N,), "int32"), Out: T.Tensor((N,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=N))
+        tid = T.cuda.thread_idx("x")
+        Held[tid] = 3 * tid
+        if not fault:
+            T.cuda.cta_sync()
+        Out[tid] = Held[N - 1 - tid]
+
+    return kernel
+
+
+def test_warps_of_a_cta() -> None:
+    arrays = zeros(N, dtype="int32"), zeros(N, dtype="int32")
+    expect(through_memory, {"fault": True}, "race", "Out[tid] =", "Held[tid] =", *arrays)
+
+
+def lanes_of_a_warp(fault: bool = False) -> Any:
+    @T.function
+    def kernel(Held: T.Tensor((32,), "int32"), Out: T.Tensor((32,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        Held[lane] = 3 * lane
+        if not fault:
+            T.cuda.warp_sync()
+        Out[lane] = Held[31 - lane]
+
+    return kernel
+
+
+def test_lanes_of_a_warp() -> None:
+    arrays = zeros(32, dtype="int32"), zeros(32, dtype="int32")
+    expect(lanes_of_a_warp, {"fault": True}, "race", "Out[lane] =", "Held[lane] =", *arrays)
+
+
+def counts_up(fault: bool = False) -> Any:
+    @T.function
+    def kernel(Sum: T.Tensor((1,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        if fault or T.cuda.lane_id() == 0:
+            Sum[0] = Sum[0] + 1
+
+    return kernel
+
+
+def test_all_lanes_read_and_write_a_sum() -> None:
+    expect(counts_up, {"fault": True}, "race", "Sum[0]", "Sum[0]", zeros(1, dtype="int32"))
+
+
+def read_only(fault: bool = False) -> Any:
+    @T.function
+    def kernel(A: T.Tensor((N,), "int32"), Out: T.Tensor((N,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=N))
+        tid = T.cuda.thread_idx("x")
+        word: T.int32 = 0
+        T.ptx["ld.global.nc.s32"](word, (Out if fault else A).ptr_to([tid]))
+        Out[tid] = word + 1
+
+    return kernel
+
+
+def test_what_is_read_as_read_only_is_not_written() -> None:
+    arrays = zeros(N, dtype="int32"), zeros(N, dtype="int32")
+    expect(read_only, {"fault": True}, "read-only-load", "ld.global.nc", "Out[tid] =", *arrays)
+
+
+def stored(fault: bool = False) -> Any:
+    @T.function
+    def kernel(Out: T.Tensor((N,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=N))
+        tid = T.cuda.thread_idx("x")
+        held = T.alloc_shared((N,), "int32", layout="default", align=128)
+        held[tid] = tid
+        T.ptx["fence.proxy.async.shared::cta"]()
+        T.cuda.cta_sync()
+        if tid == 0:
+            T.ptx["cp.async.bulk.global.shared::cta.bulk_group"](
+                Out.ptr_to([0]), held.ptr_to([0]), T.uint32(4 * N)
+            )
+            T.ptx["cp.async.bulk.commit_group"]()
+            if not fault:
+                T.ptx["cp.async.bulk.wait_group.read"](0)
+
+    return kernel
+
+
+def test_a_copy_has_read_shared_memory_when_the_cta_ends() -> None:
+    for schedule in SCHEDULES:
+        assert found(stored(), zeros(N, dtype="int32"), schedule=schedule) == []
+        faults = found(stored(fault=True), zeros(N, dtype="int32"), schedule=schedule)
+        assert [each[0] for each in faults] == ["missing-wait"]
+        assert "cp.async.bulk.global" in faults[0][1]
+
+
+def test_what_there_is_no_room_for_is_said() -> None:
+    @T.function
+    def kernel(Out: T.Tensor((129, 64 * 32), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        for row in range(129):
+            for column in range(32):
+                Out[row, 64 * column + 2 * T.cuda.lane_id()] = row
+
+    with pytest.warns(RuntimeWarning, match="global memory .* in part"):
+        assert found(kernel, zeros(129, 64 * 32, dtype="int32")) == []

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from watching import SCHEDULES, expect, found
 
+import tilewright
 from tilewright import simt as T
 from tilewright.layout import S, TileLayout, mma_shared_layout, tid_in_wg, tmem_mma_operand_layout
 
@@ -28,6 +29,10 @@ def products(
     end_barrier: bool = True,
     fresh: bool = True,
     set_up: bool = True,
+    after: bool = True,
+    waits_late: bool = False,
+    relinquished: bool = True,
+    columns: int = 64,
 ) -> Any:
     """Multiply into the same columns, and read the result, once or more often."""
 
@@ -46,7 +51,7 @@ def products(
         mbar = T.alloc_shared((1,), "uint64", layout="default", align=8)
         if warp == 0:
             T.ptx.tcgen05.alloc.cta_group__1.sync.aligned.shared__cta.b32(
-                T.address_of(address), T.uint32(64)
+                T.address_of(address), T.uint32(columns)
             )
         if tid == 0:
             T.ptx.mbarrier.init.shared.b64(mbar.ptr_to([0]), T.uint32(1))
@@ -82,7 +87,8 @@ def products(
                 )
             if T.constexpr(commit_wait):
                 T.cuda.mbarrier_wait(mbar.ptr_to([0]), turn % 2)
-            T.ptx.tcgen05.fence__after_thread_sync()
+            if T.constexpr(after):
+                T.ptx.tcgen05.fence__after_thread_sync()
             T.cuda.tile.apply(
                 T.ptx[LOAD], frag.view(4, 32, 64), d.view(4, 32, 64), scope="warpgroup"
             )
@@ -95,14 +101,17 @@ def products(
                 T.cuda.cta_sync()
             T.ptx.tcgen05.fence__after_thread_sync()
         local = frag.view(64, layout="default")
+        if T.constexpr(waits_late):
+            Out[tid, 0] = local[0] * 2
         T.ptx.tcgen05.wait__ld.sync.aligned()
         for j in range(64):
             Out[tid, j] = local[j]
         if T.constexpr(end_barrier):
             T.cuda.cta_sync()
         if warp == 0:
-            T.ptx.tcgen05.relinquish_alloc_permit.cta_group__1.sync.aligned()
-            T.ptx.tcgen05.dealloc.cta_group__1.sync.aligned.b32(address[0], T.uint32(64))
+            if T.constexpr(relinquished):
+                T.ptx.tcgen05.relinquish_alloc_permit.cta_group__1.sync.aligned()
+            T.ptx.tcgen05.dealloc.cta_group__1.sync.aligned.b32(address[0], T.uint32(columns))
 
     return kernel
 
@@ -110,9 +119,9 @@ def products(
 ARRAYS = (np.ones((128, 64), np.float16), np.ones((64, 64), np.float16), np.zeros((128, 64), "f4"))
 
 
-def kinds(**choices: Any) -> list[set[tuple[str, ...]]]:
+def kinds(**choices: Any) -> list[set[str]]:
     """Give the kinds that each schedule finds."""
-    result: list[set[tuple[str, ...]]] = []
+    result: list[set[str]] = []
     for schedule in SCHEDULES:
         arrays = [np.copy(each) for each in ARRAYS]
         result.append({each[0] for each in found(products(**choices), *arrays, schedule=schedule)})
@@ -144,3 +153,147 @@ def test_a_load_before_the_commit_shows_both_lines() -> None:
 
     here = there = "T.cuda.tile.apply"
     expect(make, fault, "missing-wait", here, there, *ARRAYS)
+
+
+def one_turn(**choices: Any) -> Any:
+    return products(**{"turns": 1, **choices})
+
+
+def test_a_load_needs_the_fence_after_the_wait_for_what_others_multiplied() -> None:
+    apply = "T.cuda.tile.apply"
+    expect(one_turn, {"after": False}, "missing-wait", apply, apply, *ARRAYS)
+
+
+def test_registers_are_read_after_the_wait_for_their_load() -> None:
+    fault = {"load_wait": False, "waits_late": True}
+    expect(one_turn, fault, "missing-wait", "local[0] * 2", "T.cuda.tile.apply", *ARRAYS)
+
+
+def test_the_permit_to_allocate_is_given_up() -> None:
+    expect(one_turn, {"relinquished": False}, "tmem-lifecycle", "tcgen05.alloc", "", *ARRAYS)
+
+
+def test_who_has_all_columns_may_keep_the_permit() -> None:
+    assert kinds(relinquished=False, columns=512) == [set()] * len(SCHEDULES)
+
+
+ST = "tcgen05.st.sync.aligned.32x32b.x1.b32"
+LD = "tcgen05.ld.sync.aligned.32x32b.x1.b32"
+
+
+def cells(wait: bool = True, load_wait: bool = True) -> Any:
+    """Store a cell per lane, and load it."""
+
+    @T.function
+    def kernel(Out: T.Tensor((32,), "uint32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        address = T.alloc_shared((1,), "uint32", layout="default")
+        T.ptx["tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32"](
+            T.address_of(address), T.uint32(32)
+        )
+        T.ptx["tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned"]()
+        T.cuda.cta_sync()
+        value: T.uint32 = T.cast(lane, "uint32")
+        T.ptx[ST](address[0], value)
+        # What a store takes is its own: registers may be written at once.
+        value = T.uint32(5)
+        if T.constexpr(wait):
+            T.ptx["tcgen05.wait::st.sync.aligned"]()
+        taken: T.uint32 = value
+        T.ptx[LD](taken, address[0])
+        if T.constexpr(load_wait):
+            T.ptx["tcgen05.wait::ld.sync.aligned"]()
+        Out[lane] = taken + 1
+        T.ptx["tcgen05.wait::ld.sync.aligned"]()
+        T.cuda.cta_sync()
+        T.ptx["tcgen05.dealloc.cta_group::1.sync.aligned.b32"](address[0], T.uint32(32))
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("fault", "here", "there"),
+    [("wait", "T.ptx[LD]", "T.ptx[ST]"), ("load_wait", "taken + 1", "T.ptx[LD]")],
+)
+def test_loads_and_stores_of_a_warp_are_waited_for(fault: str, here: str, there: str) -> None:
+    out = np.zeros(32, np.uint32)
+    expect(cells, {fault: False}, "missing-wait", here, there, out)
+
+
+def lifetime(quarter: int = 0, freed: int = 1, before: bool = False, barrier: bool = True) -> Any:
+    """Let two warps store to columns that the first of them allocates and frees."""
+
+    @T.function
+    def kernel(Out: T.Tensor((64,), "uint32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+        warp = T.cuda.warp_id()
+        address = T.alloc_shared((1,), "uint32", layout="default")
+        if warp == 0:
+            T.ptx["tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32"](
+                T.address_of(address), T.uint32(32)
+            )
+            T.ptx["tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned"]()
+        T.cuda.cta_sync()
+        own = address[0] + T.cast((warp + quarter) % 4, "uint32") * T.uint32(1 << 21)
+        if T.constexpr(before):
+            if warp == 0:
+                T.ptx["tcgen05.dealloc.cta_group::1.sync.aligned.b32"](address[0], T.uint32(32))
+            T.cuda.cta_sync()
+        T.ptx[ST](own, T.uint32(7))
+        T.ptx["tcgen05.wait::st.sync.aligned"]()
+        if T.constexpr(barrier):
+            T.cuda.cta_sync()
+        if warp == 0:
+            for _ in range(freed):
+                T.ptx["tcgen05.dealloc.cta_group::1.sync.aligned.b32"](address[0], T.uint32(32))
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ({"quarter": 1}, "tmem-access"),
+        ({"freed": 0}, "tmem-lifecycle"),
+        ({"freed": 2}, "tmem-lifecycle"),
+        ({"before": True}, "out-of-bounds"),
+    ],
+    ids=str,
+)
+def test_a_fault_of_tensor_memory_ends_the_launch(fault: dict[str, Any], kind: str) -> None:
+    out = np.zeros(64, np.uint32)
+    assert found(lifetime(), np.copy(out)) == []
+    run = tilewright.compile(lifetime(**fault), target="sm_100a", backend="sim", check=True)
+    with pytest.raises(tilewright.CheckError) as caught:
+        run(out)
+    assert [each.kind for each in caught.value.findings] == [kind]
+
+
+def test_columns_are_freed_after_the_last_access_of_another_warp() -> None:
+    for schedule in ("late", "eager"):  # in which it comes after them, by chance
+        out = np.zeros(64, np.uint32)
+        ((kind, here, there),) = found(lifetime(barrier=False), out, schedule=schedule)
+        assert kind == "tmem-lifecycle" and "tcgen05.dealloc" in here and "T.ptx[ST]" in there
+
+
+def counted(written: bool = True, late: bool = False) -> Any:
+    @T.function
+    def kernel(Out: T.Tensor((32,), "uint32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        votes = T.alloc_local((1,), "uint32", layout="default")
+        for turn in range(2):
+            if T.constexpr(late) and turn > 0:
+                Out[lane] = votes[0]
+            if T.constexpr(written):
+                T.ptx["bar.red.popc.u32"](votes[0], T.uint32(0), lane > 5)
+        Out[lane] = votes[0] + 1
+
+    return kernel
+
+
+def test_a_register_that_nothing_writes_is_not_read() -> None:
+    out = np.zeros(32, np.uint32)
+    expect(counted, {"written": False}, "uninitialised", "votes[0] + 1", "", out)
+    assert found(counted(late=True), out) == []

@@ -43,7 +43,6 @@ EQUIVALENT: dict[str, dict[str, tuple[str, ...]]] = {
             "tcgen05.fence::after_thread_sync #3: dropped, later",
         ),
         "two_accumulators": ("tcgen05.fence::after_thread_sync: dropped, later, earlier",),
-        "two_products": ("tcgen05.fence::after_thread_sync: dropped, later, earlier",),
     },
     "warps that have exited are not waited for: the others go on when this one has ended": {
         "mbarrier_copy": ("bar.sync: without warp 0",),
@@ -67,8 +66,11 @@ EQUIVALENT: dict[str, dict[str, tuple[str, ...]]] = {
         "copy_ring": ("cp.async.commit_group #2: later",),
         "mbarrier_copy": ("bar.sync: later",),
         "arrivals": ("bar.sync: later", "bar.sync #5: later", "bar.sync #6: earlier"),
+        "warp_exchange": ("bar.warp.sync #4: earlier",),
+        "last_block": ("fence.acq_rel.gpu #2: later",),
+        "cells": ("bar.sync #2: earlier", "tcgen05.wait::st.sync.aligned #2: later"),
+        "cluster_turns": ("barrier.cluster.arrive.aligned #2: earlier",),
         "blackwell_product": ("bar.sync #2: earlier",),
-        "cells": ("bar.sync #2: earlier",),
         "product_by_hand": ("bar.sync #3: earlier",),
         "through_tensor_memory": ("bar.sync #2: earlier",),
         "two_products": (
@@ -114,32 +116,18 @@ EQUIVALENT: dict[str, dict[str, tuple[str, ...]]] = {
             "bar.warp.sync #2: dropped, later, earlier",
         ),
     },
-    "a whole rotation: the stage that is waited for comes after the one that is needed, in the "
-    "same order": {
-        "hopper_pipeline": (
-            "wait for empty: next stage in addr",
-            "mbarrier.arrive.shared::cta.b64 empty: next stage in addr",
+    "other lanes arrive too, after the warp has met, and hand on what all have written": {
+        "arrivals": (
+            "bar.warp.sync: later",
+            "mbarrier.arrive.shared::cta.b64 bar: relaxed",
         ),
-        "blackwell_pipeline": (
-            "wait for empty: next stage in addr",
-            "tcgen05.commit.cta_group::1.mbarrier::arrive::one empty: next stage in mbar",
-        ),
-        "warps_apart": (
-            "wait for empty: next stage in addr",
-            "mbarrier.arrive.shared::cta.b64 empty: next stage in addr",
-        ),
-        "two_accumulators": (
-            "wait for empty: next stage in addr",
-            "tcgen05.commit.cta_group::1.mbarrier::arrive::one full: next stage in mbar",
-            "wait for full: next stage in addr",
-            "mbarrier.arrive.shared::cta.b64 empty: next stage in addr",
-        ),
-        "producer_and_consumers": (
-            "wait for empty: next stage in addr",
-            "mbarrier.arrive.shared::cta.b64 full: next stage in addr",
-            "wait for full: next stage in addr",
-            "mbarrier.arrive.shared::cta.b64 empty: next stage in addr",
-        ),
+    },
+    "the arrivals that it kept apart come in the order of one warp's program anyway": {
+        "arrivals": ("bar.sync #5: earlier",),
+    },
+    "the barrier completes when lane 1 has exited, which is after all that it did": {
+        "flag_in_the_cta": ("bar.warp.sync: without lane 1",),
+        "flag_between_ctas": ("bar.warp.sync: without lane 1",),
     },
     "all lanes store the same value": {
         "flag_in_the_cta": ("if thread == 0: by all lanes", "if lane == 0: by all lanes"),
@@ -162,12 +150,17 @@ def _names(listed: tuple[str, ...]) -> list[str]:
     return [f"{site}: {each}" for site, _, changes in pairs for each in changes.split(", ")]
 
 
-REASONS = {
-    (kernel, name): reason
-    for reason, kernels in EQUIVALENT.items()
-    for kernel, listed in kernels.items()
-    for name in _names(listed)
-}
+def by_mutant(listed: dict[str, dict[str, tuple[str, ...]]]) -> dict[tuple[str, str], str]:
+    """Give the reason for each kernel and name of a mutant."""
+    return {
+        (kernel, name): reason
+        for reason, kernels in listed.items()
+        for kernel, names in kernels.items()
+        for name in _names(names)
+    }
+
+
+REASONS = by_mutant(EQUIVALENT)
 
 
 def reason_why(kernel: str, name: str) -> str | None:

@@ -257,7 +257,7 @@ def beyond_the_columns(source: Source, site: Site) -> Iterator[Change]:
                 source, site, position, lambda value, s=step: binary("add", value, s)
             )
             kinds = LIFETIME | BOUNDS | UNORDERED
-            yield Change(f"{text} beyond", program, kinds)
+            yield Change(f"{declared.name} {text} beyond", program, kinds)
 
 
 # ---------------------------------------------------------------------------- who acts
@@ -323,4 +323,4 @@ def one_warp_less(source: Source, site: Site) -> Iterator[Change]:
         return
     others = binary("ne", SpecialRegister("warp_id"), 0)
     program = everywhere(source, site, lambda stmt: (If(others, (stmt,), location=stmt.location),))
-    yield Change("without warp 0", program, HANGS | UNORDERED)
+    yield Change("without warp 0", program, HANGS | UNORDERED | LIFETIME)

@@ -262,27 +262,20 @@ def too_early(source: Source, site: Site) -> Iterator[Change]:
 
 
 def _differs(form: Form, passed: Stmt) -> bool:
-    """Tell whether passing a statement changes what is ordered.
-
-    Two of the same declaration may change places; so may two arrivals, and a fence and what has
-    nothing to do with its proxy.
-    """
+    """Tell whether passing a statement changes what is ordered: not so for two of a kind."""
     other = form_of(passed)
     if other is None:
         return True
-    if other.declaration is form.declaration:
-        return False
     kinds = [
         (is_arrival(each), is_wait(each) and not each.operands, is_fence(each))
         for each in (form, other)
     ]
-    return kinds[0] != kinds[1]
+    return other.declaration is not form.declaration and kinds[0] != kinds[1]
 
 
 # ---------------------------------------------------------------------------- weaker
 
 _NARROWER = {"cluster": "cta", "gpu": "cta", "sys": "cta", "gl": "cta"}
-_ORDERED = ("acquire", "release", "acq_rel")
 
 
 def _weaker(form: Form) -> Iterator[tuple[str, Form]]:
@@ -293,13 +286,10 @@ def _weaker(form: Form) -> Iterator[tuple[str, Form]]:
             yield f".{tokens[slot]} is .{narrow}", chosen
     # An arrival that announces bytes hands on nothing that threads wrote.
     hands_on = not any(each.name == "txCount" for each in form.operands)
-    for slot in form.declaration.slots if hands_on else ():
-        if slot.name != "sem" or "relaxed" not in slot.choices or tokens["sem"] == "relaxed":
-            continue
-        if form.order.acquires or form.order.releases:
-            scope = {"scope": tokens.get("scope") or "cta"} if "scope" in tokens else {}
-            if chosen := other_form(form, sem="relaxed", **scope):
-                yield "relaxed", chosen
+    if hands_on and (form.order.acquires or form.order.releases):
+        scope = {"scope": tokens["scope"] or "cta"} if "scope" in tokens else {}
+        if chosen := other_form(form, sem="relaxed", **scope):
+            yield "relaxed", chosen
     if form.order.fence == "proxy" and (chosen := other_form(form, space="global")):
         yield "another space", chosen
 
@@ -323,6 +313,5 @@ def read_only(source: Source, site: Site) -> Iterator[Change]:
         return
     kept = {slot.name: form[slot.name] for slot in memory.ld_nc.slots}
     chosen = Form(memory.ld_nc, tuple({**kept, "cop": "", "evict": ""}.items()))
-
     kinds = frozenset(("read-only-load", "global-race"))
     yield Change("by .nc", with_form(source, site, chosen), kinds)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from mutate_order import form_of, is_arrival, is_barrier, is_wait
+from mutate_order import form_of, is_arrival, is_barrier
 from mutations import (
     BOUNDS,
     HANGS,
@@ -37,7 +37,7 @@ from tilewright.ir.expressions import (
     constant,
 )
 from tilewright.ir.rewrite import rewrite
-from tilewright.ir.statements import Bind, Instruct, Stmt, Store
+from tilewright.ir.statements import Assign, Bind, Instruct, Stmt, Store
 from tilewright.ir.types import TensorType
 from tilewright.ir.visit import root, walk
 from tilewright.isa import async_copy, mbarrier, tensor_allocation
@@ -68,18 +68,14 @@ def _number(value: Expr) -> int | None:
 def _counts(stmt: Stmt) -> Iterator[tuple[int, Expr, tuple[int, ...]]]:
     """Yield operands that count: where, what is given, and what may be added to it."""
     form = form_of(stmt)
-    if form is None or not isinstance(stmt, Instruct):
+    if form is None:
         return
-    if form.declaration is mbarrier.init:
+    if form.declaration.family == mbarrier.init.family:
         steps: tuple[int, ...] = (1, -1)
-    elif form.declaration.family == mbarrier.init.family:
-        steps = (1, -1)
     elif is_barrier(form):
         steps = (32, -32)
-    elif is_wait(form):
-        steps = (1,)  # to wait for more than needed is no fault
     else:
-        return
+        steps = (1,)  # to wait for more groups than needed is no fault
     for position, given in _named(stmt, "count", "b", "N"):
         yield position, given, steps
 
@@ -212,53 +208,47 @@ def _constant(value: int) -> Callable[[Expr], Expr]:
 # ---------------------------------------------------------------------------- overruns
 
 
-def _axis(tensor: Expr, indices: tuple[Expr, ...]) -> int | None:
-    """Give the extent of a tensor's first axis, if an overrun of it is for a run to show.
+def _beyond(node: AddressOf | Load | Store) -> Any:
+    """Index a tensor by its whole extent too far, along its first axis; `None` if it cannot be.
 
     A constant that leaves a tensor is refused when a kernel is read.
     """
+    tensor, indices = node.tensor, node.indices
     kind = tensor.type
-    spaces = (Space.SHARED, Space.GLOBAL)
-    if not isinstance(kind, TensorType) or kind.space not in spaces or not indices:
-        return None
-    if not isinstance(tensor, Var) or as_constant(indices[0]) is not None:
+    if not isinstance(tensor, Var) or not isinstance(kind, TensorType) or not indices:
         return None
     extent = as_constant(kind.shape[0])
-    return extent if isinstance(extent, int) else None
+    known = extent is None or as_constant(indices[0]) is not None
+    if known or kind.space not in (Space.SHARED, Space.GLOBAL):
+        return None
+    return replace(node, indices=(binary("add", indices[0], cast(int, extent)), *indices[1:]))
 
 
-def _beyond(indices: tuple[Expr, ...], extent: int) -> tuple[Expr, ...]:
-    return (binary("add", indices[0], extent), *indices[1:])
+_BEYOND = ((Load, _beyond), (AddressOf, _beyond))
 
 
 @mutator("overrun")
 def overrun(source: Source, site: Site) -> Iterator[Change]:
-    """Index a whole tensor too far, along its first axis."""
-    match site.statement:
-        case Instruct() as stmt:
-            for position, declared, given in operands_of(stmt):
-                if not isinstance(given, AddressOf) or not declared.access:
-                    continue
-                if (extent := _axis(given.tensor, given.indices)) is not None:
-
-                    def further(value: Expr, extent: int = extent) -> Expr:
-                        address = cast(AddressOf, value)
-                        return replace(address, indices=_beyond(address.indices, extent))
-
-                    program = with_operand(source, site, position, further)
-                    kinds = BOUNDS | HANGS | UNORDERED
-                    yield Change(f"{declared.name} beyond", program, kinds)
-        case Store(tensor=tensor, indices=indices) if (
-            extent := _axis(tensor, indices)
-        ) is not None:
-
-            def edit(stmt: Stmt, extent: int = extent) -> tuple[Stmt, ...]:
-                store = cast(Store, stmt)
-                return (replace(store, indices=_beyond(store.indices, extent)),)
-
-            yield Change("beyond", everywhere(source, site, edit), BOUNDS)
-        case _:
-            return
+    """Index a whole tensor too far."""
+    kinds = BOUNDS | HANGS | UNORDERED
+    stmt = issued(site.statement)
+    if stmt is not None:
+        for position, declared, _ in operands_of(stmt):
+            if declared.kind != "address" or declared.access:
+                program = with_operand(
+                    source, site, position, lambda each: rewrite(each, _BEYOND, top_down=True)
+                )
+                yield Change(f"{declared.name} beyond", program, kinds)
+    elif isinstance(site.statement, Store):
+        program = everywhere(source, site, lambda store: (_beyond(store) or store,))
+        yield Change("beyond", program, BOUNDS)
+    if isinstance(site.statement, Store | Bind | Assign):
+        program = everywhere(
+            source,
+            site,
+            lambda each: (replace(each, value=rewrite(each.value, _BEYOND, top_down=True)),),
+        )
+        yield Change("reads beyond", program, kinds)
 
 
 @mutator("misaligned")
@@ -302,8 +292,6 @@ def _written(stmt: Stmt) -> str:
     form = form_of(stmt)
     if form is None or not isinstance(stmt, Instruct) or is_arrival(form):
         return ""
-    if form.declaration in _NO_DATA:
-        return ""
     for _, declared, given in operands_of(stmt):
         if declared.access not in ("write", "update") or declared.name == "mbar":
             continue
@@ -321,6 +309,8 @@ def never_written(source: Source, site: Site) -> Iterator[Change]:
 
     What writes later may only leave what was there, which no rule forbids.
     """
-    buffer = _written(site.statement)
+    buffer, form = _written(site.statement), form_of(site.statement)
+    if form is not None and form.declaration in _NO_DATA:
+        return
     if buffer and site is next(each for each in source.sites if _written(each.statement) == buffer):
         yield Change("dropped", without(source, site), UNORDERED | HANGS | LIFETIME)

@@ -1,4 +1,4 @@
-"""Every fault that can be made of a correct kernel is found; what is no fault is listed as such."""
+"""Every fault that can be made of a correct kernel is found; those that are not are listed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from corpus import Entry, corpus
 from equivalent import REASONS, reason_why
+from missed import REASONS as MISSED
 from mutations import Mutant
 from running import judged, mutants, sound
 
@@ -35,6 +36,8 @@ def complaint(entry: Entry, mutant: Mutant, kind: str) -> str | None:
     reason = reason_why(entry.name, mutant.name)
     if reason is not None:
         return f"is listed as equivalent and found, {kind}" if kind else None
+    if (entry.name, mutant.name) in MISSED:
+        return f"is listed as missed and found, {kind}" if kind else None
     if not kind:
         return f"is not found; expected one of {', '.join(sorted(mutant.change.kinds))}"
     if kind not in mutant.change.kinds:
@@ -69,10 +72,11 @@ def test_mutants_have_names_of_their_own_and_kinds_that_there_are(name: str) -> 
     assert kinds <= BY_NAME.keys() | CODES.keys()
 
 
-def test_what_is_listed_as_equivalent_is_a_mutant() -> None:
-    for kernel in {kernel for kernel, _ in REASONS} & corpus().keys():
+@pytest.mark.parametrize("listed", [REASONS, MISSED], ids=["equivalent", "missed"])
+def test_what_is_listed_is_a_mutant(listed: dict[tuple[str, str], str]) -> None:
+    for kernel in {kernel for kernel, _ in listed} & corpus().keys():
         made = {mutant.name for mutant in mutants(corpus()[kernel])}
-        assert {name for each, name in REASONS if each == kernel} <= made
+        assert {name for each, name in listed if each == kernel} <= made
 
 
 # ---------------------------------------------------------------------------- the corpus

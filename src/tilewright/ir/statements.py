@@ -245,6 +245,7 @@ class Kernel:
     (`symbols`, int32 variables solved from the arguments). After `lower_views` parameters are
     pointers and scalars, and `shared_bytes` is the size of the one block of shared memory.
     `buffers` are the shared ones, for reports: each has its first byte and its declared type.
+    `relaid` names those that the program also sees under another layout.
     """
 
     name: str
@@ -255,6 +256,7 @@ class Kernel:
     attributes: tuple[tuple[str, Any], ...] = ()
     shared_bytes: int = 0
     buffers: tuple[tuple[str, tuple[int, TensorType]], ...] = field(default=(), compare=False)
+    relaid: frozenset[str] = field(default=frozenset(), compare=False)
     location: Location | None = _where()
 
 

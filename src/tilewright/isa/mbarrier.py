@@ -58,7 +58,8 @@ class State:
     expected: Lanes
 
 
-def _decode(m: Machine, word: Lanes) -> State:
+def decode(m: Machine, word: Lanes) -> State:
+    """Read the eight bytes of an mbarrier, which must be one."""
     number = (word & _HALF) | ((word >> 1) & (_HALF << 31))
     transactions = m.cast(number >> 20, UINT32) << 11
     return State(
@@ -85,7 +86,7 @@ def _read(m: Machine, where: Lanes) -> tuple[Lanes, State]:
     word = m.mbarrier_word(where)
     text = "there is no initialised mbarrier at this address"
     m.require((word & _MARKS) == _MARK, _CODE, text)
-    return word, _decode(m, word)
+    return word, decode(m, word)
 
 
 def _write(m: Machine, where: Lanes, state: State) -> None:
@@ -394,7 +395,7 @@ def _ready(m: Machine, form: Form, where: Lanes, token: Lanes) -> Lanes:
     if "parity" in form.declaration.parts:
         m.require(token <= 1, _CODE, "the parity of a phase is 0 or 1")
         return state.phase != token
-    return state.phase != _decode(m, token).phase
+    return state.phase != decode(m, token).phase
 
 
 def _poll(m: Machine, form: Form, where: Lanes, token: Lanes, *hint: Lanes) -> Lanes:
@@ -408,7 +409,7 @@ def _awaits(m: Machine, form: Form, where: Lanes, *rest: Lanes) -> tuple[str, La
 
 def _awaited(m: Machine, form: Form, where: Lanes, token: Lanes, *hint: Lanes) -> Lanes:
     """Give the parity of the phase that is waited for."""
-    return token if "parity" in form.declaration.parts else _decode(m, token).phase
+    return token if "parity" in form.declaration.parts else decode(m, token).phase
 
 
 def _wait(m: Machine, form: Form, where: Lanes, token: Lanes, *hint: Lanes) -> Sequence[Lanes]:
@@ -455,7 +456,7 @@ try_wait_parity = _waiting("try_wait", ".parity", (_DONE, _POLLED, _PARITY, _HIN
 
 
 def _pending(m: Machine, form: Form, state: Lanes) -> Sequence[Lanes]:
-    return (_decode(m, state).pending,)
+    return (decode(m, state).pending,)
 
 
 pending_count = declare(

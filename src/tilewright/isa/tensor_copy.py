@@ -136,9 +136,16 @@ def _land_load(m: Machine, form: Form, dst: Lanes, tensor_map: Lanes, *rest: Lan
     complete_transaction(m, mbar, m.cast(size, UINT32))
 
 
+def is_of_pair(form: Form) -> bool:
+    """Tell the copies that may signal an mbarrier of the other CTA of a pair."""
+    return dict(form.modifiers).get("group") == _PAIR
+
+
 def _availability(form: Form) -> Availability:
     return TARGETS if form["group"] else since(90)
 
+
+_PAIR = "cta_group::2"
 
 tensor_load = declare(
     "cp",
@@ -147,7 +154,7 @@ tensor_load = declare(
         "dim": _DIMS,
         "space": _SPACES,
         "mode": _MODE,
-        "group": ("", "cta_group::1", "cta_group::2"),
+        "group": ("", "cta_group::1", _PAIR),
         "hint": HINT,
     },
     summary="Copy a box of a tensor from global to shared memory, counted by an mbarrier.",

@@ -10,10 +10,14 @@ and loop counters at each point is kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tilewright.base.spaces import Space
+from tilewright.ir.expressions import Declared, Relayout, Var
 from tilewright.ir.rewrite import map_statements
 from tilewright.ir.statements import (
+    Allocate,
     Apply,
     Bind,
     Block,
@@ -28,6 +32,7 @@ from tilewright.ir.statements import (
     Stmt,
     While,
 )
+from tilewright.ir.visit import root, walk
 from tilewright.isa.tile_forms import is_box_copy
 from tilewright.passes.analysis.ranges import analyse_ranges
 from tilewright.passes.analysis.threads import block_threads
@@ -62,7 +67,23 @@ def lower_tiles(program: Program) -> Program:
 def _lower_kernel(kernel: Kernel, maps: Maps) -> Kernel:
     scene = Scene(block_threads(kernel), analyse_ranges(kernel))
     body, _ = _Lowering(maps).block(kernel.body, scene)
-    return replace(kernel, params=(*kernel.params, *maps.made.values()), body=body)
+    params = (*kernel.params, *maps.made.values())
+    return replace(kernel, params=params, body=body, relaid=frozenset(_relaid(kernel)))
+
+
+def _relaid(kernel: Kernel) -> Iterator[str]:
+    """Name the buffers that are seen under another layout too; by a pointer it may be any."""
+    nodes = list(walk(kernel.body))
+    shared = [each.var for each in nodes if isinstance(each, Allocate)]
+    for node in nodes:
+        match node:
+            case Relayout():
+                found = root(node)
+                yield from [found.name] if isinstance(found, Var) else []
+            case Declared() if node.type.space is Space.SHARED:
+                yield from (each.name for each in shared)
+            case _:
+                pass
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import ctypes
 import itertools
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,9 +32,13 @@ from tilewright.ir.visit import walk_statements
 from tilewright.isa.machine import WARP
 from tilewright.isa.tensor_map import TensorMap
 from tilewright.sim import approximations, kept, reports
-from tilewright.sim.check import raw, state
+from tilewright.sim.check import apart, descriptors, raw, state
+from tilewright.sim.check import between as check_between
 from tilewright.sim.check import regions as check_regions
+from tilewright.sim.check import rules as check_rules
+from tilewright.sim.check.apart import Apart
 from tilewright.sim.check.hooks import Checker
+from tilewright.sim.check.overlaps import Log, Shelf, is_partial, log_of
 from tilewright.sim.check.raw import RawFinding
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context, flight, jit, schedule
@@ -67,9 +72,24 @@ class SimulatedKernel(CompiledKernel):
         return interacts(self.kernel)
 
     @cached_property
+    def written(self) -> check_regions.Written:
+        """Find what of global memory the kernel may write."""
+        return check_regions.written(self.kernel)
+
+    @cached_property
     def prints(self) -> bool:
         """Tell whether the kernel may print anything."""
         return prints(self)
+
+    @cached_property
+    def claims(self) -> descriptors.Claims:
+        """Say what the layouts of shared buffers claim, for the checker."""
+        return descriptors.claims(self.kernel)
+
+    @cached_property
+    def shelves(self) -> list[Shelf]:
+        """Keep the memory that past launches had for what the checker keeps."""
+        return []
 
     @cached_property
     def spare(self) -> list[_Cta]:
@@ -112,7 +132,10 @@ class SimulatedKernel(CompiledKernel):
             launch.recording = recorder.begin(self, grid)
         launch.run()
         del kept  # not before the kernel has ended
-        return launch.noted()
+        found = launch.noted()
+        launch.shelf.clear()
+        self.shelves.append(launch.shelf)
+        return found
 
 
 def build(
@@ -157,7 +180,7 @@ def _make(
 ) -> kept.Made:
     module = Module(cpu_features=where.present, new_machine=NativeMachine)
     if options.check:
-        module.observer = Checker(module)
+        module.observer = Checker(module, kernel, interacts=interacts(kernel))
     elif options.trace:
         module.observer = Tracer(module)
     module.exact = target if options.numerics == "exact" else None
@@ -331,10 +354,18 @@ class _Launch:
         self.ctas: list[_Cta] = []
         self.pending: dict[int, str] = {}
         self.found: dict[int, list[RawFinding]] = {}
-        self.logs: dict[int, np.ndarray] = {}
+        self.logs: dict[int, Log] = {}
         self.watched: list[tuple[int, int]] = []
-        if simulated.options.check and self.count > 1 and not simulated.interacts:
-            self.watched = check_regions.watched(simulated.kernel, regions)
+        self.turn = 0  # of all that CTAs have taken which can see one another
+        if simulated.options.check:
+            self.watched = check_regions.watched(simulated.written, regions)
+        try:
+            self.shelf = simulated.shelves.pop()
+        except IndexError:
+            self.shelf = Shelf()
+        self.apart: Apart | None = None
+        if self.watched:
+            self.apart = Apart(simulated.code.address(apart.NAME), self.watched)
         self.recording: Recording | None = None
         self.report: Report = lambda done, count: None
         self.done = 0
@@ -370,8 +401,33 @@ class _Launch:
         """List what the checker has found, CTA by CTA."""
         ended = [index for index in sorted(self.found) if index <= self.end]
         found = [each for index in ended for each in self.found[index]]
+        if self.simulated.options.check:
+            cluster = int(np.prod(self.cluster))
+            found += check_rules.pairs(self.simulated.kernel, cluster)
+        if self.apart is None:
+            return found
         logs = {index: log for index, log in self.logs.items() if index <= self.end}
-        return found + check_regions.races(logs, self.watched, self.simulated.sites.sites)
+        if is_partial(logs):
+            name = self.simulated.kernel.name
+            text = f"{name} does too much for the checker: global memory is watched in part only"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        together = self.simulated.interacts and self.count > 1
+        # What CTAs have signalled that a fault has stopped is not known.
+        apart = self.apart.all or (together and self.failure is not None)
+        clusters = {index: self._cluster_of(index) for index in logs} if together else None
+        sites = self.simulated.sites.sites
+        again, reads = self.apart.again, self.apart.read_only
+        return found + check_between.findings(
+            logs, self.watched, sites, clusters, apart=apart, again=again, read_only_loads=reads
+        )
+
+    def _cluster_of(self, index: int) -> int:
+        number, scale, rest = 0, 1, index
+        for extent, size in zip(self.grid, self.cluster, strict=True):
+            number += rest % extent // size * scale
+            scale *= extent // size
+            rest //= extent
+        return number
 
     def _run_threads(self, work: Callable[[], None], count: int) -> None:
         """Let threads do the work, so that the main one can be interrupted meanwhile."""
@@ -453,6 +509,7 @@ class _Launch:
             moved = False
             for cta in list(live):
                 before = cta.get("progress")
+                self._number_turn(cta)
                 status = self.entry(cta.words.ctypes.data)
                 moved |= cta.get("progress") != before or status != context.STUCK
                 if status != context.STUCK:
@@ -465,6 +522,11 @@ class _Launch:
             if idle > _IDLE_TURNS:
                 self._finish(live.pop(0), context.STUCK, live)
                 return
+
+    def _number_turn(self, cta: _Cta) -> None:
+        if "check" in cta.special:
+            self.turn += 1
+            state.take_turn(cta.special["check"], self.turn)
 
     def _by_clusters(self) -> Iterator[int]:
         """Number the CTAs so that those of a cluster begin together."""
@@ -617,8 +679,15 @@ class _Launch:
         if "check" in cta.special:
             sites = self.simulated.sites.sites
             self.found[cta.index] = raw.collect(cta.special["check"], cta.index, sites)
-            if self.watched:
-                self.logs[cta.index] = check_regions.entries(cta.special)
+            self.found[cta.index] += descriptors.judge(
+                cta.special["check"], cta.index, sites, self.simulated.claims
+            )
+            if status == context.DONE and not (cta.get("tmem_permit") or cta.get("tmem_columns")):
+                self._judge_permit(cta)
+            if self.apart is not None:
+                with self.lock:
+                    self.logs[cta.index] = log_of(cta.special, self.shelf)
+                    self.apart.enter(cta.words, cta.index)
         # A fault may also be met by what lands last, after a CTA is done.
         if cta.get("error"):
             self._fail(cta.index, reports.fault(self.simulated, cta, self.grid, self.regions))
@@ -631,6 +700,12 @@ class _Launch:
             self.done += 1
         self.report(self.done, self.count)
         self._flush()
+
+    def _judge_permit(self, cta: _Cta) -> None:
+        threads, target = int(np.prod(self.block)), self.simulated.target
+        if check_rules.has_room(target, threads, self.shared_bytes):
+            sites = self.simulated.sites.sites
+            self.found[cta.index] += check_rules.permit(cta.special, cta.index, sites)
 
     # ---- printing
 

@@ -11,8 +11,9 @@ from tilewright.base.dtypes import BOOL, UINT32, UINT64
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.check import clocks, rows, state
 from tilewright.sim.check.judge import report
+from tilewright.sim.check.replay import Replay, blocks
 from tilewright.sim.check.rows import Routine, end_if, routine
-from tilewright.sim.check.shadow import Access, Replay
+from tilewright.sim.check.shadow import Access
 from tilewright.sim.engine import context
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def _whole_records(
     """Access a record per lane, if every lane takes part; and return."""
     whole = (lanes == (1 << WARP) - 1) & (atomic == 0)
     with f.function.when(str(whole.value)):
+        access.warp(f.restore(slot, UINT64))
         with f.function.loop(str(WARP)) as counter:
             offset = f.lanes(UINT64, f.load_element(slot, UINT64, counter), 0)
             lane = f.lanes(UINT64, counter, 0) << state.LANE_SHIFT
@@ -148,7 +150,7 @@ def run_of(writes: bool) -> Routine:
         count = ((end + 15) >> 4) - first
         pattern = f.lanes(UINT64, "%pattern", 0)
         with f.function.when(str((((start | size) & (_LINE - 1)) == 0).value)):
-            _lines(f, Replay(access, _LINE_RECORDS, 8), start, size, pattern)
+            _lines(f, blocks(access, _LINE_RECORDS, 8), start, size, pattern)
             f.function.emit("ret void")
             f.function.label(f.function.new_label("dead"))
         with f.function.loop(str(count.value)) as counter:
@@ -174,7 +176,7 @@ def box_of(writes: bool) -> Routine:
         straight = ((address | row | pitch) & (_LINE - 1)) == 0
         straight = straight & _inside(f, address, rows * pitch)
         with f.function.when(str(straight.value)):
-            replay = Replay(access, _LINE_RECORDS, 8)
+            replay = blocks(access, _LINE_RECORDS, 8)
             with f.function.loop(str(rows.value)) as outer:
                 start = address + f.lanes(UINT64, outer, 0) * pitch - context.SHARED_START
                 _lines(f, replay, start, row, pattern)

@@ -17,7 +17,7 @@ from tilewright.isa import mbarrier
 from tilewright.isa.declaration import Form, Operand
 
 _SHARED = (Space.SHARED, Space.SHARED_CLUSTER)
-_ARRIVALS = frozenset(
+ARRIVALS = frozenset(
     (
         mbarrier.arrive,
         mbarrier.arrive_count,
@@ -53,7 +53,7 @@ def bytes_for(kernel: Kernel, buffer: str) -> list[str]:
 def _arrives(form: Form) -> bool:
     time = form.time
     later = time.completes == "mbarrier" and time.agent != _COUNTING
-    return later or form.declaration in _ARRIVALS
+    return later or form.declaration in ARRIVALS
 
 
 def _counts(form: Form) -> bool:

@@ -185,17 +185,23 @@ def columns(f: NativeMachine) -> None:
     run(f, _enter_last)
     changed = f.function.slot("i32", 4)
     freed = before & ~after
+    with f.function.when(str(((after & ~before) != 0).value)):
+        # Of what is taken as a whole another CTA gets nothing, whoever has the permit.
+        place = f.cast(f.lanes(UINT32, "%site", 0), UINT64) + 1
+        whole = after == (1 << TMEM_COLUMNS // _GRANULE) - 1
+        state.put(f, "allocated", 0, f.select(whole, f.constant(0, UINT64), place))
     f.function.emit(f"store i32 {freed.value}, ptr {changed}")
     words = tuple(("i32", f.lanes(UINT32, f"%{n}", 0)) for n in ("lanes", "site", "owner", "flags"))
     with each_bit(f, changed) as granule:
         span = (granule * _GRANULE, f.constant(128, UINT32), f.constant(_GRANULE, UINT32))
         run(f, _BLOCKS[True], *(("i32", each) for each in span), *words)
-    f.function.emit(f"store i32 {(before ^ after).value}, ptr {changed}")
     name = "llvm.memset.p0.i64"
     f.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
-    with each_bit(f, changed) as granule:
-        number = f.cast(granule * (_GRANULE * _QUARTERS), UINT64)
-        for start, size in ((number << 5, 32), (number * 2 + WRITTEN_CELLS, 2)):
+    # What is freed may not be accessed anyway; what is new was not written yet either.
+    for granules, first, size in ((before ^ after, 0, 32), (after & ~before, WRITTEN_CELLS, 2)):
+        f.function.emit(f"store i32 {granules.value}, ptr {changed}")
+        with each_bit(f, changed) as granule:
+            start = f.cast(granule * (_GRANULE * _QUARTERS), UINT64) * size + first
             at = f.op(f"getelementptr i8, ptr {f.pointer('check_cells')}, i64 {start.value}")
             length = _GRANULE * _QUARTERS * size
             f.function.emit(f"call void @{name}(ptr {at}, i8 0, i64 {length}, i1 false)")

@@ -7,11 +7,13 @@ on, so that what comes later is told from what came before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64
 from tilewright.isa.machine import Lanes
 from tilewright.sim.check import state
+from tilewright.sim.check.lanes import are_all, fence, hand_on, synchronise, wait_for_copies
 from tilewright.sim.check.rows import (
     WIDTH,
     acting_row,
@@ -39,68 +41,65 @@ if TYPE_CHECKING:
 @routine("check_release", "ptr %ctx, ptr %to, i32 %lanes")
 def release(f: NativeMachine) -> None:
     """Hand on what lanes of the warp that acts know and have done."""
-    lanes = f.lanes(UINT32, "%lanes", 0)
-    run(f, join, ("ptr", "%to"), ("ptr", acting_row(f, lanes)))
-    state.set_clock(f, "%to", warp(f), state.now(f))
+    hand_on(f, "%to", f.lanes(UINT32, "%lanes", 0))
     advance(f)
 
 
 @routine("check_acquire", "ptr %ctx, ptr %from, i32 %lanes")
 def acquire(f: NativeMachine) -> None:
-    """Let lanes of the warp that acts know what a row does.
-
-    What only some lanes know all know once the warp synchronises.
-    """
-    lanes, index = f.lanes(UINT32, "%lanes", 0), warp(f)
-    ahead = state.get(f, "ahead_lanes", index)
-    row, own = (state.at(f, name, index) for name in ("warp_row", "ahead_row"))
-    everyone = (alive(f) & ~lanes) == 0
-    with f.function.when(str(everyone.value)):
-        run(f, join, ("ptr", row), ("ptr", "%from"))
-    with f.function.when(str((~everyone & (ahead == 0)).value)):
-        run(f, copy, ("ptr", own), ("ptr", row))
-    known = f.select(everyone, ahead, ahead | lanes)
-    state.put(f, "ahead_lanes", index, known)
-    with f.function.when(str((known != 0).value)):
-        run(f, join, ("ptr", own), ("ptr", "%from"))
-    find_floors(f)
+    """Let lanes of the warp that acts know what a row does."""
+    _tell(f, lambda row: run(f, join, ("ptr", row), ("ptr", "%from")))
 
 
 @routine("check_learn", "ptr %ctx, i32 %owner, i32 %tick, i32 %lanes")
 def learn(f: NativeMachine) -> None:
     """Let lanes of the warp that acts know what an agent has done up to a tick."""
-    owner, tick, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in ("owner", "tick", "lanes"))
-    ahead = state.get(f, "ahead_lanes", warp(f))
-    row, own = (state.at(f, name, warp(f)) for name in ("warp_row", "ahead_row"))
+    owner, tick = (f.lanes(UINT32, f"%{n}", 0) for n in ("owner", "tick"))
+    _tell(f, lambda row: state.set_clock(f, row, owner, tick))
+
+
+def _tell(f: NativeMachine, what: Callable[[str], None]) -> None:
+    """Tell rows of the warp that acts what its `%lanes` learn.
+
+    What only some lanes know all know once the warp synchronises, or once the others learn as
+    much.
+    """
+    lanes, index = f.lanes(UINT32, "%lanes", 0), warp(f)
+    ahead = state.get(f, "ahead_lanes", index)
+    common, own = (state.at(f, name, index) for name in ("warp_row", "ahead_row"))
     everyone = (alive(f) & ~lanes) == 0
-    with f.function.when(str(everyone.value)):
-        state.set_clock(f, row, owner, tick)
     with f.function.when(str((~everyone & (ahead == 0)).value)):
-        run(f, copy, ("ptr", own), ("ptr", row))
+        run(f, copy, ("ptr", own), ("ptr", common))
     known = f.select(everyone, ahead, ahead | lanes)
-    state.put(f, "ahead_lanes", warp(f), known)
+    with f.function.when(str(everyone.value)):
+        what(common)
     with f.function.when(str((known != 0).value)):
-        state.set_clock(f, own, owner, tick)
+        what(own)
+    together = (alive(f) & ~known) == 0
+    with f.function.when(str(together.value)):
+        run(f, join, ("ptr", common), ("ptr", own))
+    state.put(f, "ahead_lanes", index, f.select(together, f.constant(0, UINT32), known))
     find_floors(f)
 
 
-@routine("check_sync", "ptr %ctx")
-def synchronise(f: NativeMachine) -> None:
-    """Let every lane of the warp that acts know of the others: the warp has synchronised."""
-    index = warp(f)
-    ahead, before = (state.get(f, name, index) for name in ("ahead_lanes", "sync_tick"))
-    # Where nothing has been done since the last time there is nothing to know.
-    end_if(f, (ahead == 0) & (state.get(f, "last", index) <= before))
-    row = state.at(f, "warp_row", index)
-    with f.function.when(str((ahead != 0).value)):
-        run(f, join, ("ptr", row), ("ptr", state.at(f, "ahead_row", index)))
-        state.put(f, "ahead_lanes", index, 0)
-        find_floors(f)
-    # The floor stays where it is: what the warp itself has done is quickly known by its row.
+# ---------------------------------------------------------------------------- Tensor Memory
+
+
+@routine("check_cells_done", "ptr %ctx, i32 %owner, i32 %lanes")
+def end_cells(f: NativeMachine) -> None:
+    """Let lanes know of the loads or stores of their own warp; no fence is needed for them."""
+    owner, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in ("owner", "lanes"))
     tick = state.now(f)
-    state.put(f, "sync_tick", index, tick)
-    state.set_clock(f, row, index, tick)
+    run(f, learn, ("i32", owner), ("i32", tick), ("i32", lanes))
+    state.set_clock(f, state.at(f, "fenced_row", warp(f)), owner, tick)
     advance(f)
+
+
+@routine("check_cells_fence", "ptr %ctx, i32 %lanes")
+def fence_cells(f: NativeMachine) -> None:
+    """Let what a warp does in Tensor Memory follow what lanes know that others did there."""
+    row = acting_row(f, f.lanes(UINT32, "%lanes", 0))
+    run(f, join, ("ptr", state.at(f, "fenced_row", warp(f))), ("ptr", row))
 
 
 # ---------------------------------------------------------------------------- barriers of the CTA
@@ -123,8 +122,16 @@ def arrive(f: NativeMachine) -> None:
     barrier = barrier & (context.BARRIERS - 1)
     _set_parity(f, "parities", barrier, turn)
     row = state.at(f, "barrier_row", barrier * 2 + (turn & 1))
-    run(f, join, ("ptr", row), ("ptr", state.at(f, "exited_row")))
     run(f, release, ("ptr", row), ("i32", lanes))
+
+
+@routine("check_excuse", "ptr %ctx, i32 %barrier")
+def excuse(f: NativeMachine) -> None:
+    """Count who has exited as arrived at a barrier of the CTA: one that is told no count."""
+    barrier = f.lanes(UINT32, "%barrier", 0) & (context.BARRIERS - 1)
+    turn = f.barrier_state(barrier, "generation") & 1
+    row = state.at(f, "barrier_row", barrier * 2 + turn)
+    run(f, join, ("ptr", row), ("ptr", state.at(f, "exited_row")))
 
 
 @routine("check_pass", "ptr %ctx, i32 %barrier, i32 %lanes")
@@ -135,7 +142,7 @@ def pass_barrier(f: NativeMachine) -> None:
     parity = _parity_word(f, "parities", barrier)
     row = state.at(f, "barrier_row", barrier * 2 + parity)
     run(f, acquire, ("ptr", row), ("i32", lanes))
-    run(f, synchronise)
+    run(f, synchronise, ("i32", lanes))
 
 
 @routine("check_exit", "ptr %ctx, i32 %lanes")
@@ -146,10 +153,9 @@ def leave(f: NativeMachine) -> None:
     run(f, release, ("ptr", exited), ("i32", lanes))
     with f.function.loop(str(context.BARRIERS)) as counter:
         barrier = f.cast(f.lanes(UINT64, counter, 0), UINT32)
-        with f.function.when(str((f.barrier_state(barrier, "expected") != 0).value)):
-            turn = f.barrier_state(barrier, "generation") & 1
-            row = state.at(f, "barrier_row", barrier * 2 + turn)
-            run(f, join, ("ptr", row), ("ptr", exited))
+        expected, counted = (f.barrier_state(barrier, name) for name in ("expected", "counted"))
+        with f.function.when(str(((expected != 0) & (counted == 0)).value)):
+            run(f, excuse, ("i32", barrier))
     turn = f.cluster_state("generation") & 1
     run(f, join, ("ptr", state.at(f, "cluster_row", turn)), ("ptr", exited))
 
@@ -170,6 +176,7 @@ def pass_cluster(f: NativeMachine) -> None:
     """Leave the barrier of the cluster."""
     row = state.at(f, "cluster_row", _parity_word(f, "cluster_parity", f.constant(0, UINT32)))
     run(f, acquire, ("ptr", row), ("i32", f.lanes(UINT32, "%lanes", 0)))
+    run(f, synchronise, ("i32", f.lanes(UINT32, "%lanes", 0)))
 
 
 # ---------------------------------------------------------------------------- flags in memory
@@ -224,11 +231,13 @@ def slot_of(f: NativeMachine) -> None:
     state.put(f, "slot_count", 0, count + 1)
     f.function.emit(f"store i8 {f.op(f'trunc i32 {(slot + 1).value} to i8')}, ptr {at}")
     state.put(f, "slot_address", slot, f.lanes(UINT32, "%address", 0))
+    state.put(f, "slot_live", slot, 0)
     with f.function.when(str((count < state.SLOTS).value)):
         for half in range(2):
             row = state.at(f, "slot_row", slot * 2 + half)
             # No row of a CTA has anything before it began.
             _zero(f, row)
+        _zero(f, state.at(f, "extra_row", slot))
     f.function.emit(f"ret i32 {slot.value}")
 
 
@@ -256,7 +265,31 @@ def end_phase(f: NativeMachine) -> None:
     """End a phase of an mbarrier: who waits for it knows of all that has arrived."""
     place = slot(f, f.lanes(UINT32, "%address", 0))
     arriving, complete = (state.at(f, "slot_row", place * 2 + half) for half in range(2))
+    _take_extra(f, place, arriving)
     run(f, copy, ("ptr", complete), ("ptr", arriving))
+    state.put(f, "slot_ended", place, state.now(f))
+
+
+def _take_extra(f: NativeMachine, place: Lanes, arriving: str) -> None:
+    """Have a phase tell of arrivals that it has not expected from the start.
+
+    It cannot have ended before if another arrival that it expects comes after their issue.
+    """
+    none = f.constant(False, BOOL)
+    late = f.lanes(BOOL, f.spread(none, WIDTH), WIDTH)
+    for start in range(0, state.WARPS, WIDTH):
+        issued = chunk(f, state.at(f, "extra_tick", place * state.WARPS + start), 0)
+        whole, part = (chunk(f, arriving, row + start) for row in (0, state.PART_TICK))
+        late = late | (issued > f.binary("max", whole, part))
+    some = f.op(f"bitcast <{WIDTH} x i1> {late.value} to i{WIDTH}")
+    with f.function.when(f.op(f"icmp eq i{WIDTH} {some}, 0")):
+        run(f, join, ("ptr", arriving), ("ptr", state.at(f, "extra_row", place)))
+
+
+@routine("check_extra", "ptr %ctx, i32 %address")
+def expect_arrival(f: NativeMachine) -> None:
+    """Note that what is issued now is an arrival that an mbarrier expects from now on."""
+    state.put(f, "extra", 0, slot(f, f.lanes(UINT32, "%address", 0)) + 1)
 
 
 @routine("check_wait", "ptr %ctx, i32 %address, i32 %lanes, i1 %acquires")
@@ -290,11 +323,18 @@ def issue(f: NativeMachine) -> None:
     lanes, owner = (f.lanes(UINT32, f"%{n}", 0) for n in ("lanes", "owner"))
     queued = f.lanes(UINT64, "%number", 0) & (context.QUEUE_RECORDS - 1)
     row = state.at(f, "issue_row", queued)
-    run(f, copy, ("ptr", row), ("ptr", acting_row(f, lanes)))
+    hand_on(f, row, lanes, anew=True)
     tick = state.now(f)
-    state.set_clock(f, row, warp(f), tick)
-    state.set_clock(f, row, owner, tick)
+    # Lanes tell of their own copies only.
+    copies = (owner >> 5 == state.COPIES >> 5) & ~are_all(f, lanes)
+    place = f.select(copies, warp(f) + state.PART_COPIES, owner)
+    state.set_clock(f, row, place, tick)
     state.put(f, "last", owner, tick)
+    extra = f.cast(state.get(f, "extra"), UINT32)
+    state.put(f, "issue_extra", queued, extra)
+    with f.function.when(str((extra != 0).value)):
+        state.put(f, "extra", 0, 0)
+        state.put(f, "extra_tick", (extra - 1) * state.WARPS + warp(f), tick)
     advance(f)
 
 
@@ -303,8 +343,12 @@ def land(f: NativeMachine) -> None:
     """Hand on what an operation has done to who waits for an mbarrier."""
     place = slot(f, f.lanes(UINT32, "%address", 0))
     queued = f.lanes(UINT64, "%number", 0) & (context.QUEUE_RECORDS - 1)
-    to, row = state.at(f, "slot_row", place * 2), state.at(f, "issue_row", queued)
-    run(f, join, ("ptr", to), ("ptr", row))
+    counted, extra = (
+        state.at(f, name, n) for name, n in (("slot_row", place * 2), ("extra_row", place))
+    )
+    is_extra = state.get(f, "issue_extra", queued) != 0
+    to = f.op(f"select i1 {is_extra.value}, ptr {extra}, ptr {counted}")
+    run(f, join, ("ptr", to), ("ptr", state.at(f, "issue_row", queued)))
 
 
 @routine("check_commit", "ptr %ctx, i32 %kind, i32 %made")
@@ -326,7 +370,11 @@ def wait_for_groups(f: NativeMachine) -> None:
     kind, owner, made, keep, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in names)
     with f.function.when(str((made > keep).value)):
         tick = state.get(f, "ring", _ring(f, kind, made - keep - 1))
-        run(f, learn, ("i32", owner), ("i32", tick), ("i32", lanes))
+        copies = owner >> 5 == state.COPIES >> 5
+        with f.function.when(str(copies.value)):
+            wait_for_copies(f, tick, lanes)
+        with f.function.when(str((~copies).value)):
+            run(f, learn, ("i32", owner), ("i32", tick), ("i32", lanes))
 
 
 # ---------------------------------------------------------------------------- proxy fences
@@ -336,19 +384,11 @@ def wait_for_groups(f: NativeMachine) -> None:
 def fence_proxy(f: NativeMachine) -> None:
     """Let the asynchronous proxy see what lanes have done; if all that did fence, the warp has."""
     lanes, index = f.lanes(UINT32, "%lanes", 0), warp(f)
-    tick = state.now(f)
-    left = state.get(f, "dirty", index) & ~lanes
     for name in ("warp_row", "ahead_row"):
         row = state.at(f, name, index)
-        with f.function.when(str((left == 0).value)):
-            state.set_clock(f, row, index + state.SEEN, tick)
         _loosen(f, row)
-        state.set_clock(f, row, index + state.SEEN_LOOSELY, tick)
-    state.put(f, "dirty", index, left)
-    again = (left != 0) & (state.get(f, "part_lanes", index) != 0)
-    before = state.get(f, "part_lanes", index)
-    state.put(f, "part_lanes", index, f.select(again, before | lanes, lanes))
-    state.put(f, "part_tick", index, tick)
+        state.set_clock(f, row, index + state.SEEN_LOOSELY, state.now(f))
+    fence(f, lanes)
     run(f, show_mbarriers, ("i32", lanes))
     advance(f)
 

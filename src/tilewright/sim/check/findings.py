@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from tilewright.base.errors import SimulationError
 from tilewright.base.findings import Finding, merged
 from tilewright.sim.check.faults import fault
-from tilewright.sim.check.kinds import BY_NAME
+from tilewright.sim.check.kinds import BY_KEY
 from tilewright.sim.check.memory import Launched, memory_texts
-from tilewright.sim.check.raw import RawFinding
+from tilewright.sim.check.raw import UNWRITTEN, RawFinding
 from tilewright.sim.engine.sites import Site
 from tilewright.sim.reports import Stopped, coordinates, lanes_text
 
@@ -36,7 +36,7 @@ def findings(raw: Iterable[RawFinding], launched: Launched) -> tuple[Finding, ..
     found = [
         _finding(group, launched)
         for group in groups.values()
-        if group[0].other or _place(group[0].site) not in unordered
+        if group[0].kind != UNWRITTEN or _place(group[0].site) not in unordered
     ]
     return tuple(sorted(found, key=lambda each: each.severity))
 
@@ -52,7 +52,9 @@ def ended(error: SimulationError, launched: Launched) -> tuple[Finding, ...]:
     last = x + launched.grid[0] * (y + launched.grid[1] * z)
     noted = (each for each in error.noted if isinstance(each, RawFinding))
     before = findings((each for each in noted if each.cta <= last), launched)
-    return merged((*before, fault(error, launched)))
+    last_one = fault(error, launched)
+    told = any((e.kind, e.location) == (last_one.kind, last_one.location) for e in before)
+    return before if told else merged((*before, last_one))
 
 
 def _fault(each: RawFinding) -> object:
@@ -69,8 +71,8 @@ def _place(site: Site | None) -> object:
 
 
 def _finding(group: Sequence[RawFinding], launched: Launched) -> Finding:
-    first, kind = group[0], BY_NAME[group[0].kind]
-    name, memory = memory_texts(first.space, first.address, first.size, launched)
+    first, kind = group[0], BY_KEY[group[0].kind]
+    name, memory = _memory(first, launched)
     now = _who(first.owner, first.warp, first.lanes)
     before = _who(first.other_owner, first.other_warp, first.other_lanes)
     here, there = (first.site, now), (first.other, before)
@@ -98,10 +100,23 @@ def _finding(group: Sequence[RawFinding], launched: Launched) -> Finding:
     )
 
 
+def _memory(first: RawFinding, launched: Launched) -> tuple[str, str]:
+    """Name what a finding is about, if it is memory, or a barrier."""
+    if first.kind == "named-barrier":
+        return "", f"barrier {first.address}"
+    if not first.size:
+        return "", ""
+    return memory_texts(first.space, first.address, first.size, launched)
+
+
 def _who(owner: str, warp: int, lanes: int) -> str:
+    if not owner:
+        return ""
     threads = f"warp {warp}, {lanes_text(lanes)}" if lanes else f"warp {warp}"
     return threads if owner == _THREADS else f"{owner}, for {threads}"
 
 
 def _doing(site: Site | None, who: str) -> str:
-    return "" if site is None else f"{site.text}, by {who}"
+    if site is None:
+        return ""
+    return f"{site.text}, by {who}" if who else site.text

@@ -1,6 +1,6 @@
 """The checker as an observer of the engine: where the code that watches is called.
 
-May import `isa`, `sim.engine` and the rest of `sim.check`.
+May import `isa`, `ir`, `sim.engine` and the rest of `sim.check`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ from typing import Any
 
 from tilewright.base.dtypes import UINT32
 from tilewright.base.spaces import Space
+from tilewright.ir.expressions import Read
+from tilewright.ir.statements import Instruct, Kernel, Write
+from tilewright.isa import tensor_allocation, tensor_memory
 from tilewright.isa.declaration import Form
 from tilewright.isa.machine import Lanes
-from tilewright.sim.check import clocks, rows, state
+from tilewright.sim.check import apart, clocks, exits, protocols, registers, rows, signals, state
+from tilewright.sim.check.bounds import ANYWHERE, Buffers
+from tilewright.sim.check.lanes import synchronise
 from tilewright.sim.check.rows import run
+from tilewright.sim.check.signals import signalling
 from tilewright.sim.check.watch import WatchMachine, owner_of
 from tilewright.sim.engine.calls import is_literal, kind_of, passed
 from tilewright.sim.engine.context import RECORD
@@ -24,20 +30,32 @@ from tilewright.sim.engine.observer import Observer
 from tilewright.sim.engine.sites import Site
 from tilewright.sim.engine.spelling import scalar_type
 
-_COLLECTIVE = ("warp", "warpgroup")
 _CELLS = {"tmem_load": state.CELL_LOADS, "tmem_store": state.CELL_STORES}
 
 
 class Checker(Observer):
     """Has a kernel keep clocks and shadow memory, and record what it finds."""
 
-    def __init__(self, module: Module) -> None:
+    watches_registers = True
+
+    def __init__(self, module: Module, kernel: Kernel, *, interacts: bool) -> None:
         module.memories |= set(state.memory(0))
         self._names: dict[object, str] = {}
         self._sites: dict[Site, int] = {}
+        self._buffers = Buffers(kernel)
+        self._span = ANYWHERE
+        self._unread = False
+        self._signalling = signalling(kernel) if interacts else None
         # What the scheduler calls must not be among its functions, which are any kernel's.
-        for each in (clocks.land, clocks.end_phase, clocks.leave):
+        for each in (clocks.land, clocks.end_phase, clocks.leave, apart.enter, protocols.finish):
             each(module)
+        for each in (exits.finish, signals.leave_cluster):
+            each(module)
+
+    def comes_to(self, node: Instruct | Read | Write, *, unread: bool = False) -> None:
+        """Note which buffer is accessed, and whether the results of an instruction are unread."""
+        self._span = self._buffers.span(node)
+        self._unread = unread
 
     # ---- accesses
 
@@ -64,34 +82,39 @@ class Checker(Observer):
         """Watch an instruction, and what it orders."""
         declaration = form.declaration
         lanes = m.active()
-        if declaration.lanes in _COLLECTIVE:
-            run(m, clocks.synchronise)
+        if _is_meeting(form):
+            run(m, synchronise, ("i32", lanes))
         order = form.order
         covers = not order.spaces or Space.SHARED in order.spaces
         if order.fence == "proxy" and order.proxy == "async" and covers:
             run(m, clocks.fence_proxy, ("i32", lanes))
         if order.fence == "memory":
             run(m, clocks.fence_memory, ("i32", lanes))
+            if self._signalling is not None:
+                signals.fence(m, order, lanes)
         if order.fence == "mbarrier_init":
             run(m, clocks.show_mbarriers, ("i32", lanes))
         group = awaited_group(form)
         if group is not None:
             who = rows.warp(m) + _CELLS[group]
-            words = (who, state.now(m), lanes)
-            run(m, clocks.learn, *(("i32", each) for each in words))
+            run(m, clocks.end_cells, ("i32", who), ("i32", lanes))
+            if group == "tmem_load":
+                run(m, registers.release)
+        if declaration is tensor_memory.fence_after:
+            run(m, clocks.fence_cells, ("i32", lanes))
         if _is_watched(form):
             self._call(m, self._watcher(m.module, form, operands, arrival=False), operands)
 
     def arrives(self, m: NativeMachine, form: Form, operands: Sequence[Lanes]) -> None:
         """Watch an arrival: by all lanes, where they are together."""
-        if form.declaration.lanes in _COLLECTIVE:
-            run(m, clocks.synchronise)
         self._call(m, self._watcher(m.module, form, operands, arrival=True), operands)
 
     def _call(self, m: NativeMachine, name: str, operands: Sequence[Any]) -> None:
         words = [passed(m, each) for each in operands if not is_literal(each)]
         site = self._site(m.module, int(m.site))
-        listed = ", ".join([f"ptr %ctx, i32 {m.active().value}, i32 {site}", *words])
+        low, room = self._span
+        given = f"ptr %ctx, i32 {m.active().value}, i32 {site}, i32 {low}, i32 {room}"
+        listed = ", ".join([given, *words])
         m.function.emit(f"call void @{name}({listed})")
 
     def _site(self, module: Module, number: int) -> int:
@@ -102,7 +125,7 @@ class Checker(Observer):
         self, module: Module, form: Form, operands: Sequence[Any], *, arrival: bool
     ) -> str:
         """Give the function that watches an instruction with such operands."""
-        key = (form, arrival, tuple(map(kind_of, operands)))
+        key = (form, arrival, self._unread, tuple(map(kind_of, operands)))
         if key not in self._names:
             self._names[key] = self._emit(module, form, operands, arrival=arrival)
         return self._names[key]
@@ -111,6 +134,8 @@ class Checker(Observer):
         stem = "".join(c if c.isalnum() else "_" for c in form.text)
         f = WatchMachine(module, f"watch_{stem}", "%site", form)
         f.mask = f.unpack(f.lanes(UINT32, "%mask", 0))
+        f.unread = self._unread
+        f.signalling = self._signalling
         inside, parameters = _parameters(f, operands)
         wait = form.declaration.wait
         if arrival:
@@ -118,11 +143,27 @@ class Checker(Observer):
             wait.arrive(f, form, *inside)
         elif wait is None or wait.kind in ("columns", "time"):
             assert form.declaration.compute is not None
+            f.begin(inside)
             form.declaration.compute(f, form, *inside)
             f.flag()
         else:
             _pass(f, form, inside)
         return _finish(f, parameters)
+
+    # ---- registers
+
+    def holds(self, m: NativeMachine, first: Lanes, size: int) -> None:
+        """Watch registers that a load writes later."""
+        registers.hold_run(m, first, size, self._site(m.module, int(m.site)))
+
+    def touches(self, m: NativeMachine, first: Lanes, size: int) -> None:
+        """Watch registers of which a load may have some."""
+        registers.touch(m, first, size, self._site(m.module, int(m.site)))
+
+    def reads_unset(self, m: NativeMachine) -> None:
+        """Watch a register being read that nothing has written."""
+        site = self._site(m.module, int(m.site))
+        run(m, registers.read_unset, ("i32", str(site)), ("i32", m.active()))
 
     # ---- operations, phases, exits
 
@@ -150,11 +191,30 @@ class Checker(Observer):
     def exits(self, f: NativeMachine, lanes: Lanes) -> None:
         """Let those who go on know of those who return."""
         run(f, clocks.leave, ("i32", lanes))
+        if self._signalling is not None and self._signalling.clusters:
+            run(f, signals.leave_cluster, ("i32", lanes))
+
+    def ends(self, f: NativeMachine) -> None:
+        """See that what has been begun is complete."""
+        run(f, protocols.finish)
+        run(f, exits.finish)
+
+
+def _is_meeting(form: Form) -> bool:
+    """Tell whether lanes of a warp meet and order what they do; where they wait they do later.
+
+    Other instructions of a whole warp are executed together, and order nothing.
+    """
+    order = form.order
+    orders = order.acquires and order.releases and not order.fence
+    return form.declaration.lanes == "warp" and orders and form.declaration.wait is None
 
 
 def _is_watched(form: Form) -> bool:
     """Tell the instructions that touch memory, hand something to an agent, or wait."""
     if form.declaration.wait is not None or form.time.agent:
+        return True
+    if form.declaration is tensor_allocation.dealloc:
         return True
     if any(each.kind == "address" for each in form.operands):
         return True
@@ -181,12 +241,15 @@ def _pass(f: WatchMachine, form: Form, operands: Sequence[Lanes]) -> None:
             run(f, clocks.pass_barrier, *(("i32", each) for each in words))
         case "cluster":
             run(f, clocks.pass_cluster, ("i32", lanes))
+            if f.signalling is not None:
+                signals.pass_cluster(f, lanes)
         case _:
             wait.poll(f, form, *operands)
 
 
 def _parameters(f: WatchMachine, operands: Sequence[Any]) -> tuple[list[Lanes], list[str]]:
     """Name the parameters of a function that takes operands that are not literals."""
+    f.span = (f.lanes(UINT32, "%low", 0), f.lanes(UINT32, "%room", 0))
     inside: list[Lanes] = []
     parameters: list[str] = []
     for index, each in enumerate(operands):
@@ -204,5 +267,5 @@ def _parameters(f: WatchMachine, operands: Sequence[Any]) -> tuple[list[Lanes], 
 
 def _finish(f: WatchMachine, parameters: Sequence[str]) -> str:
     f.function.emit("ret void")
-    listed = ", ".join(["ptr %ctx, i32 %mask, i32 %site", *parameters])
+    listed = ", ".join(["ptr %ctx, i32 %mask, i32 %site, i32 %low, i32 %room", *parameters])
     return f.function.finish("void", listed, "noinline", by_content=True)

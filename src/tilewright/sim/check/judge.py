@@ -13,6 +13,7 @@ from tilewright.base.spaces import Space
 from tilewright.isa.machine import Lanes
 from tilewright.sim.check import rows, state
 from tilewright.sim.check.kinds import NUMBER
+from tilewright.sim.check.lanes import are_all
 from tilewright.sim.check.raw import SPACE_CODE
 from tilewright.sim.check.rows import Routine, end_if, routine, run
 from tilewright.sim.engine import context
@@ -26,7 +27,7 @@ ASYNC, MBARRIER, WRITES, OLD_WRITES, CELLS, FREES = 1, 2, 4, 8, 16, 32
 WORDS = 4
 # Where in the shadow of Tensor Memory it says which cells were written: after the records.
 WRITTEN_CELLS = 4 * 512 * 32
-_WHO = state.MOST_TICKS << state.TICK_SHIFT | 0xFF << state.OWNER_SHIFT
+WHO = state.MOST_TICKS << state.TICK_SHIFT | 0xFF << state.OWNER_SHIFT
 PATTERN = (1 << state.TICK_SHIFT) - (1 << state.STEP_SHIFT)
 
 
@@ -161,24 +162,60 @@ def _judge(f: NativeMachine) -> None:
     owner, actor, tick = owner_of(old), owner_of(new), tick_of(old)
     writes, wrote = (flags & WRITES) != 0, (flags & OLD_WRITES) != 0
     atomic = (_step_of(old) == state.ATOMIC) & (_step_of(new) == state.ATOMIC)
-    own = owner == rows.warp(f)
-    known = rows.ask_known(f, "%row", owner, tick)
-    in_warp = (tick <= state.get(f, "sync_tick", rows.warp(f))) | _same_lanes(f, old, new, bytes)
-    at_once = ((old ^ new) & (_WHO | state.MOST_SITES << state.SITE_SHIFT)) == 0
+    known = rows.ask_known(f, "%row", owner, tick) | _known_of_lanes(f, old, bytes)
+    known = known | _known_in_warp(f, old, new, bytes)
+    at_once = ((old ^ new) & (WHO | state.MOST_SITES << state.SITE_SHIFT)) == 0
     # The tensor core keeps the order of a thread; in Tensor Memory products are in order anyway.
     core = (owner >> 5 == state.TENSOR >> 5) & (actor >> 5 == state.TENSOR >> 5)
     in_pipe = core & ((owner == actor) | ((flags & CELLS) != 0))
-    ordered = f.select(own, in_warp, known) | in_pipe | atomic | (at_once & writes & wrote)
+    ordered = known | in_pipe | atomic | (at_once & writes & wrote)
     with f.function.when(str((~ordered).value)):
         report(f, _disorder(f, old, new, flags, wrote), old, new, bytes, number, flags)
         # From here on it counts as known, so that one fault is told once.
         for row in ("%row", state.at(f, "seen_row")):
             state.set_clock(f, row, owner, tick)
     end_if(f, ~ordered | atomic)
+    of_cells = ((flags & (CELLS | FREES)) == CELLS) & ~in_pipe
+    with f.function.when(str(of_cells.value)):
+        _judge_fence(f, old, new, bytes, number, flags)
     end_if(f, (flags & ASYNC) == 0)
     group = owner >> 5
     end_if(f, (group != 0) & (group != state.COPIES >> 5))
     _judge_proxy(f, old, new, bytes, number, wrote)
+
+
+def _is_of_lanes(owner: Lanes) -> Lanes:
+    """Tell whether what an owner does is done by lanes, each for itself: accesses and copies."""
+    return (owner < state.TENSOR) | (owner >> 5 == state.COPIES >> 5)
+
+
+def _known_of_lanes(f: NativeMachine, old: Lanes, bytes: Lanes) -> Lanes:
+    """Tell whether an entry is of lanes of which more is known than of their warp."""
+    owner = owner_of(old)
+    place = owner & 31
+    lanes = state.clock(f, "%row", place + state.PART_LANES)
+    every = _step_of(old) == state.ANY_LANE
+    of = ((_lanes_of(f, old, bytes) & ~lanes) == 0) | (every & (lanes != 0))
+    parts = (f.constant(part, UINT32) for part in (state.PART_COPIES, state.PART_TICK))
+    part = f.select(owner >= state.TENSOR, *parts)
+    return _is_of_lanes(owner) & of & rows.ask_known(f, "%row", place + part, tick_of(old))
+
+
+def _known_in_warp(f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes) -> Lanes:
+    """Tell whether an entry is of the warp that acts, and its lanes know of it.
+
+    These are the same, or have met since. A lane knows of its copies that it has waited for.
+    """
+    index, owner, tick = rows.warp(f), owner_of(old), tick_of(old)
+    same = _same_lanes(f, old, new, bytes)
+    before, after = (_lanes_of(f, each, bytes) for each in (old, new))
+    met = ((before | after) & ~state.get(f, "met_lanes", index)) == 0
+    met = met & (tick <= state.get(f, "met_tick", index))
+    all_met = tick <= state.get(f, "sync_tick", index)
+    done = (before & ~state.get(f, "copies_lanes", index)) == 0
+    done = done & (tick <= state.get(f, "copies_tick", index))
+    copies = (owner == index + state.COPIES) & done & (same | met)
+    return ((owner == index) & (same | met | all_met)) | copies
 
 
 def _same_lanes(f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes) -> Lanes:
@@ -206,7 +243,22 @@ def _disorder(f: NativeMachine, old: Lanes, new: Lanes, flags: Lanes, wrote: Lan
     overwritten = agents[0] & ~wrote & writes
     kind = f.select(overwritten, _kind(f, "stage-overwritten"), kind)
     kind = f.select((flags & CELLS) != 0, _kind(f, "missing-wait"), kind)
+    ignored = state.get(f, "ignored", rows.warp(f)) != 0
+    kind = f.select(ignored, _kind(f, "ignored-try-wait"), kind)
     return f.select((flags & FREES) != 0, _kind(f, "tmem-lifecycle"), kind)
+
+
+def _judge_fence(
+    f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes, number: Lanes, flags: Lanes
+) -> None:
+    """Decide whether an access of cells follows a fence that follows what other threads did."""
+    owner, index = owner_of(old), rows.warp(f)
+    fenced = state.at(f, "fenced_row", index)
+    mine = (owner == index + state.CELL_LOADS) | (owner == index + state.CELL_STORES)
+    good = mine | rows.ask_known(f, fenced, owner, tick_of(old))
+    with f.function.when(str((~good).value)):
+        report(f, "missing-wait/fence", old, new, bytes, number, flags)
+        run(f, rows.join, ("ptr", fenced), ("ptr", "%row"))
 
 
 def _judge_proxy(
@@ -214,11 +266,17 @@ def _judge_proxy(
 ) -> None:
     """Decide whether the asynchronous proxy sees a generic access that comes before its own."""
     writer, tick = owner_of(old) & 31, tick_of(old)
-    seen = rows.ask_known(f, "%row", writer + state.SEEN, tick)
-    fenced = state.get(f, "part_lanes", writer)
-    part = (writer == rows.warp(f)) & ((_lanes_of(f, old, bytes) & ~fenced) == 0)
-    seen = seen | (part & (tick <= state.get(f, "part_tick", writer)))
+    copied = owner_of(old) >> 5 == state.COPIES >> 5
+    place = f.select(copied, *(f.constant(n, UINT32) for n in (state.SEEN_COPIES, state.SEEN)))
+    seen = rows.ask_known(f, "%row", writer + place, tick)
+    lanes = _lanes_of(f, old, bytes)
+    part = (lanes & ~state.clock(f, "%row", writer + state.PART_LANES)) == 0
+    seen = seen | (part & rows.ask_known(f, "%row", writer + state.PART_SEEN, tick))
+    in_warp = _seen_in_warp(f, lanes, tick, copied, _lanes_of(f, new, bytes))
+    seen = seen | ((writer == rows.warp(f)) & in_warp)
     elsewhere = rows.ask_known(f, "%row", writer + state.SEEN_LOOSELY, tick)
+    # A fence before the wait for copies is none for them, whoever has it.
+    elsewhere = f.select(copied, tick <= state.get(f, "part_copies", writer), elsewhere)
     kind = f.select(elsewhere, _kind(f, "misplaced-proxy-fence"), _kind(f, "missing-proxy-fence"))
     kind = f.select(wrote, kind, _kind(f, "missing-proxy-fence-war"))
     with f.function.when(str((~seen).value)):
@@ -228,6 +286,21 @@ def _judge_proxy(
         state.set_clock(f, "%row", writer + state.SEEN, done)
         for owner in (writer, writer + state.COPIES):
             state.set_clock(f, state.at(f, "seen_row"), owner, done)
+
+
+def _seen_in_warp(
+    f: NativeMachine, lanes: Lanes, tick: Lanes, copied: Lanes, actors: Lanes
+) -> Lanes:
+    """Tell whether lanes of the warp that acts have fenced what they did, known to who acts."""
+    index = rows.warp(f)
+    last, copies, fenced_all, fenced_copies = (
+        state.get(f, name, index)
+        for name in ("part_tick", "part_copies", "fence_tick", "fence_copies")
+    )
+    fenced = (lanes & ~state.get(f, "part_lanes", index)) == 0
+    told = ((lanes & ~actors) == 0) | (last <= state.get(f, "sync_tick", index))
+    some = fenced & told & (tick <= f.select(copied, copies, last))
+    return some | (are_all(f, actors) & (tick <= f.select(copied, fenced_copies, fenced_all)))
 
 
 # ---------------------------------------------------------------------------- records

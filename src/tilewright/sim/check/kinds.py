@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.findings import Severity
-from tilewright.isa import fences, mbarrier, tensor_core, tensor_memory, warp_ops
+from tilewright.isa import (
+    fences,
+    mbarrier,
+    tensor_allocation,
+    tensor_core,
+    tensor_memory,
+    warp_ops,
+)
 from tilewright.isa.declaration import Declaration
 
 
@@ -30,6 +37,12 @@ class Kind:
     mend: str
     severity: Severity = "error"
     blames_earlier: bool = False
+    case: str = ""
+
+    @property
+    def key(self) -> str:
+        """Tell it from other cases of the same kind, which have words of their own."""
+        return f"{self.name}/{self.case}" if self.case else self.name
 
 
 def _name(declaration: Declaration, tokens: int = 1) -> str:
@@ -44,6 +57,8 @@ _EXPECT = "arrive.expect_tx"
 _ELECT = _name(warp_ops.elect_sync, 0)
 _COMMIT = _name(tensor_core.commit)
 _WAITS = f"{_name(tensor_memory.wait_ld)} or {_name(tensor_memory.wait_st)}"
+
+_RELINQUISH = _name(tensor_allocation.relinquish_alloc_permit)
 
 KINDS = (
     Kind(
@@ -300,5 +315,46 @@ KINDS = (
         "see who waits for whom",
     ),
 )
-NUMBER = {kind.name: number for number, kind in enumerate(KINDS)}
+# Cases of these kinds that need other words.
+CASES = (
+    Kind(
+        "missing-wait",
+        "Tensor Memory is accessed after a synchronisation of threads without the fence for it",
+        "{now} executes no fence after the synchronisation that tells it that {before} is done "
+        "with {memory}",
+        "wrong values, timing dependent",
+        f"execute {_name(tensor_memory.fence_after)} between the wait or the barrier and the "
+        "access",
+        case="fence",
+    ),
+    Kind(
+        "descriptor",
+        "a tensor map lays a box out otherwise than its buffer is declared",
+        "the swizzle of the tensor map is that of the layout of {memory}",
+        "wrong values",
+        "give the tensor map and the layout of the buffer the same swizzle",
+        case="map",
+    ),
+    Kind(
+        "cta-group",
+        "an instruction is told of a pair of CTAs that there is not",
+        "clusters of this launch have no pairs of CTAs",
+        "an illegal instruction",
+        "launch clusters of an even number of CTAs, or write .cta_group::1",
+        case="pair",
+    ),
+    Kind(
+        "tmem-lifecycle",
+        "a CTA keeps the permit to allocate Tensor Memory",
+        f"no {_RELINQUISH} stands between the last allocation and the end of the CTA, and another "
+        "CTA finds room beside it",
+        "the other CTA waits until this one has ended",
+        f"execute {_RELINQUISH} after the last allocation",
+        severity="warning",
+        case="permit",
+    ),
+)
+ALL = (*KINDS, *CASES)
+NUMBER = {kind.key: number for number, kind in enumerate(ALL)}
 BY_NAME = {kind.name: kind for kind in KINDS}
+BY_KEY = {kind.key: kind for kind in ALL}

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.spaces import Space
 from tilewright.sim.check import state
-from tilewright.sim.check.kinds import KINDS
+from tilewright.sim.check.kinds import ALL
 from tilewright.sim.engine.sites import Site
 
 # Who makes accesses, by the number of the owner divided by 32.
@@ -26,7 +26,7 @@ OWNERS = (
     "store of Tensor Memory",
     "asynchronous copy",
 )
-_SPACES = (Space.SHARED, Space.TMEM, Space.GLOBAL)
+_SPACES = (Space.SHARED, Space.TMEM, Space.GLOBAL, Space.LOCAL)
 SPACE_CODE = {space: code for code, space in enumerate(_SPACES)}
 
 
@@ -38,7 +38,8 @@ class RawFinding:
     are who made the accesses: "warp", or an asynchronous agent by its name in `OWNERS`. `lanes`
     and `other_lanes` are masks of lanes of `warp` and `other_warp`, who accessed or issued. The
     bytes are those from `address` on, `size` of them; in Tensor Memory the address is that of a
-    cell, and the size counts lanes of its column. `count` is how often it was found.
+    cell, and the size counts lanes of its column. `count` is how often it was found. What is about
+    a place, and nobody in particular, has no owner.
     """
 
     kind: str
@@ -63,12 +64,13 @@ def collect(memory: np.ndarray, cta: int, sites: Sequence[Site]) -> list[RawFind
     found = _paired([_finding(row, cta, sites) for row in rows.astype(object).tolist()])
     # What is read too early may be read before anybody has written it.
     early = {id(site) for each in found if each.other for site in (each.site, each.other)}
-    return [each for each in found if each.other or id(each.site) not in early]
+    return [each for each in found if each.kind != UNWRITTEN or id(each.site) not in early]
 
 
+UNWRITTEN = "uninitialised"
 # The kinds of two accesses without order. Which of them is met first is chance: of one pair of
 # places the first of these kinds stands for all.
-_DISORDERS = ("race", "stage-overwritten", "mbarrier-phase", "missing-wait")
+_DISORDERS = ("ignored-try-wait", "race", "stage-overwritten", "mbarrier-phase", "missing-wait")
 
 
 def _paired(found: Sequence[RawFinding]) -> list[RawFinding]:
@@ -91,7 +93,7 @@ def _finding(row: Sequence[int], cta: int, sites: Sequence[Site]) -> RawFinding:
     named = dict(zip(state.FOUND_FIELDS, row, strict=True))
     other = sites[named["other"]] if named["other"] < len(sites) else None
     return RawFinding(
-        kind=KINDS[named["kind"]].name,
+        kind=ALL[named["kind"]].key,
         cta=cta,
         site=sites[named["site"]],
         other=other,

@@ -127,7 +127,34 @@ def join(f: NativeMachine) -> None:
         later = f.binary("max", chunk(f, "%to", start), chunk(f, "%from", start))
         set_chunk(f, "%to", start, later)
 
-    _in_chunks(f, some)
+    _in_chunks(f, some, state.PART_TICK)
+    for start in range(0, state.WARPS, WIDTH):
+        _join_parts(f, start)
+
+
+def _join_parts(f: NativeMachine, start: int) -> None:
+    """Join what is known of some lanes of warps: what is known of all of them comes before it."""
+    whole = chunk(f, "%to", start)
+    none = f.lanes(UINT32, f.spread(f.constant(0, UINT32), WIDTH), WIDTH)
+    ticks, lanes = (
+        [chunk(f, row, place + start) for row in ("%to", "%from")]
+        for place in (state.PART_TICK, state.PART_LANES)
+    )
+    of = [f.select(tick >= whole, some, none) for tick, some in zip(ticks, lanes, strict=True)]
+    set_chunk(f, "%to", state.PART_LANES + start, of[0] | of[1])
+    for part in (state.PART_TICK, state.PART_SEEN, state.PART_COPIES):
+        both = (chunk(f, row, part + start) for row in ("%to", "%from"))
+        set_chunk(f, "%to", part + start, f.binary("max", *both))
+
+
+def alike(f: NativeMachine, one: str, other: str) -> Lanes:
+    """Tell whether two rows know the same."""
+    apart = [chunk(f, one, start) ^ chunk(f, other, start) for start in range(0, state.ROW, WIDTH)]
+    some = apart[0]
+    for each in apart[1:]:
+        some = some | each
+    name = f"llvm.vector.reduce.or.v{WIDTH}i32"
+    return f.lanes(UINT32, f.call("i32", name, (_CHUNK, str(some.value))), 0) == 0
 
 
 @routine("check_copy", "ptr %ctx, ptr %to, ptr %from")
@@ -161,7 +188,9 @@ def _floor(f: NativeMachine) -> None:
 
 
 def find_floors(f: NativeMachine) -> None:
-    """Find the floors of the warp that acts anew."""
+    """Find the floors of the warp that acts anew, whose rows have changed."""
+    for ahead in range(2):
+        state.put(f, "moment_tick", warp(f) * 2 + ahead, 0)
     for row, floor in (("warp_row", "floor"), ("ahead_row", "ahead_floor")):
         if row == "warp_row":
             found = ask(f, _floor, "i32", ("ptr", state.at(f, row, warp(f))))
@@ -189,6 +218,9 @@ def _start_again(f: NativeMachine) -> None:
         clear(f.pointer("check_cells"), state.CELL_BYTES)
     for area in state.FORGOTTEN:
         clear(state.at(f, area), state.area_bytes(area))
+    # What was kept of global memory is in ticks too: nothing is added to it.
+    with f.function.when(str((state.get(f, "cut") == 0).value)):
+        state.put(f, "cut", 0, state.get(f, "turn") + 1)
     state.put(f, "tick", 0, 1)
 
 
@@ -203,6 +235,8 @@ def see(f: NativeMachine) -> None:
     for start in range(0, state.OWNERS, WIDTH):
         known = chunk(f, "%from", start)
         if start >> 5 in (state.WARP_OWNER >> 5, state.COPIES >> 5):
-            seen = chunk(f, "%from", state.SEEN + start % state.WARPS)
+            copies = start >> 5 == state.COPIES >> 5
+            place = state.SEEN_COPIES if copies else state.SEEN
+            seen = chunk(f, "%from", place + start % state.WARPS)
             known = f.binary("min", known, seen)
         set_chunk(f, "%to", start, known)

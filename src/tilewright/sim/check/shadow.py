@@ -8,15 +8,19 @@ floor of who acts, or known to its row; else `judge` decides.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64
-from tilewright.isa.machine import Lanes
+from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.check import rows, state
 from tilewright.sim.check.judge import (
     ASYNC,
     ENTRIES,
+    FREES,
+    MBARRIER,
     PATTERN,
+    WHO,
     WORDS,
     WRITTEN_CELLS,
     owner_of,
@@ -25,10 +29,13 @@ from tilewright.sim.check.judge import (
     written_at,
     written_of,
 )
+from tilewright.sim.check.lanes import note
 from tilewright.sim.check.rows import run
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
+
+_AT_ONCE = 8  # records of a warp's access
 
 
 class Access:
@@ -57,9 +64,12 @@ class Access:
         ahead = rows.knows_ahead(f, lanes)
         floor = f.select(ahead, *(state.get(f, n, index) for n in ("ahead_floor", "floor")))
         through = (flags & ASYNC) != 0
+        generic = (owner < state.TENSOR) | (owner >> 5 == state.COPIES >> 5)
+        none = f.constant(0, UINT32)
+        own = f.select(generic & ((flags & MBARRIER) == 0), lanes, none)
+        note(f, own)
         if writes:
-            generic = f.select(owner < state.TENSOR, lanes, f.constant(0, UINT32))
-            state.put(f, "dirty", index, state.get(f, "dirty", index) | generic)
+            state.put(f, "dirty", index, state.get(f, "dirty", index) | own)
         # Through the asynchronous proxy it is not enough to know of an access.
         self.quick_row = f.function.slot("ptr", 8)
         f.function.emit(f"store ptr {self.row}, ptr {self.quick_row}")
@@ -67,6 +77,12 @@ class Access:
             seen = state.at(f, "seen_row")
             run(f, rows.see, ("ptr", seen), ("ptr", self.row))
             f.function.emit(f"store ptr {seen}, ptr {self.quick_row}")
+        if cells:
+            # A fence must follow what others did, but for what they free.
+            through = through | ((flags & FREES) == 0)
+            fenced = state.at(f, "fenced_row", index)
+            chosen = f.op(f"select i1 {through.value}, ptr {fenced}, ptr {self.row}")
+            f.function.emit(f"store ptr {chosen}, ptr {self.quick_row}")
         self.quick = f.op(f"load ptr, ptr {self.quick_row}")
         low = f.select(through, f.constant(0, UINT32), floor)
         self.limit = ((f.cast(low, UINT64) + 1) << state.TICK_SHIFT) - 1
@@ -104,15 +120,121 @@ class Access:
         covers = (newest & state.BYTES) == state.BYTES
         f.function.branch_if(str((known & covers).value), plain, other)
         f.function.label(plain)
-        last, before = f.get_word(at, 2), f.get_word(at, 3)
-        alike = ((last ^ entry) & PATTERN) == 0
-        f.set_word(at, 2, entry)
-        f.set_word(at, 3, f.select(alike, before, last))
+        self._read_again(at, entry)
         f.function.branch(after)
         f.function.label(other)
         self._read(at, number, entry, every)
         f.function.branch(after)
         f.function.label(after)
+
+    def warp(self, offset: Lanes) -> None:
+        """Access all bytes of a record per lane, by its offset in shared memory; and return.
+
+        It is done at a stroke where neighbours are alike, as the rows of a matrix mostly are, and
+        nothing in them is news: else this does nothing, and does not return.
+        """
+        f = self.f
+        places = f.spill((offset & ~15) << 1)
+        lanes = f.cast(f.lane_id(), UINT64) << state.LANE_SHIFT
+        entries = f.spill(lanes | (self.who | (state.ONE_LANE << state.STEP_SHIFT) | state.BYTES))
+        with f.function.when(self._are_old(places)):
+            with f.function.loop(str(WARP // _AT_ONCE)) as counter:
+                for index in range(_AT_ONCE):
+                    at, number = self._at(places, index, counter)
+                    entry = f.lanes(UINT64, f.load_element(entries, UINT64, number), 0)
+                    (self._write_over if self.writes else self._read_again)(at, entry)
+            if self.writes:
+                with f.function.loop(str(WARP)) as counter:
+                    place = f.lanes(UINT64, f.load_element(places, UINT64, counter), 0)
+                    self._set_all_written(place >> 5)
+            f.function.emit("ret void")
+            f.function.label(f.function.new_label("dead"))
+
+    def _are_old(self, places: str) -> str:
+        """Tell whether the records of a warp are known to come before."""
+        f = self.f
+        slot = f.function.slot("i1", 1)
+        f.function.emit(f"store i1 true, ptr {slot}")
+        # Rows of a matrix that are read together were written together, as a rule; chunks of a row
+        # were read in pairs.
+        together = 2 if self.writes else _AT_ONCE
+        with f.function.loop(str(WARP // _AT_ONCE)) as counter:
+            good = f.lanes(BOOL, f.op(f"load i1, ptr {slot}"), 0)
+            records = [self._at(places, index, counter)[0] for index in range(_AT_ONCE)]
+            for start in range(0, _AT_ONCE, together):
+                good = good & self._group_is_old(records[start : start + together])
+            f.function.emit(f"store i1 {good.value}, ptr {slot}")
+        return f.op(f"load i1, ptr {slot}")
+
+    def _group_is_old(self, records: Sequence[str]) -> Lanes:
+        """Tell whether records are alike, as far as it matters, and known."""
+        f = self.f
+        words = WORDS if self.writes else 1
+        kind = f"<{words} x i64>"
+        first, *others = (f.op(f"load {kind}, ptr {at}, align 8") for at in records)
+        found = "zeroinitializer"
+        for each in others:
+            found = f.op(f"or {kind} {found}, {f.op(f'xor {kind} {each}, {first}')}")
+        good = f.constant(True, BOOL)
+        for index in range(words):
+            old, differs = (
+                f.lanes(UINT64, f.op(f"extractelement {kind} {each}, i32 {index}"), 0)
+                for each in (first, found)
+            )
+            good = good & rows.ask_known(f, self.quick, owner_of(old), tick_of(old))
+            if self.writes:
+                good = good & ((differs & WHO) == 0)
+            else:
+                # Where the last write was of all bytes, nothing before it counts.
+                good = good & ((differs & (WHO | state.BYTES)) == 0)
+                good = good & ((old & state.BYTES) == state.BYTES)
+        return good
+
+    def all_known(self, at: str, count: int) -> str:
+        """Tell whether all entries of records that follow one another are known."""
+        f = self.f
+        slot = f.function.slot("i1", 1)
+        f.function.emit(f"store i1 true, ptr {slot}")
+        with f.function.loop(str(count)) as counter:
+            good = f.lanes(BOOL, f.op(f"load i1, ptr {slot}"), 0)
+            here = f.op(f"getelementptr <{WORDS} x i64>, ptr {at}, i64 {counter}")
+            for index in range(WORDS):
+                old = f.get_word(here, index)
+                good = good & rows.ask_known(f, self.quick, owner_of(old), tick_of(old))
+            f.function.emit(f"store i1 {good.value}, ptr {slot}")
+        return f.op(f"load i1, ptr {slot}")
+
+    def none(self, compared: str, width: int) -> str:
+        """Tell whether a comparison of vectors holds nowhere."""
+        f = self.f
+        found = f.op(compared)
+        return f.op(f"icmp eq i{width} {f.op(f'bitcast <{width} x i1> {found} to i{width}')}, 0")
+
+    def _at(self, places: str, index: int, counter: str) -> tuple[str, str]:
+        """Address the record of a lane, which is numbered too."""
+        f = self.f
+        number = f.op(f"add i64 {f.op(f'mul i64 {counter}, {_AT_ONCE}')}, {index}")
+        place = f.load_element(places, UINT64, number)
+        return f.op(f"getelementptr i8, ptr {self.shadow}, i64 {place}"), number
+
+    def _read_again(self, at: str, entry: Lanes) -> None:
+        """Enter a read of all bytes."""
+        f = self.f
+        last, before = f.get_word(at, 2), f.get_word(at, 3)
+        alike = ((last ^ entry) & PATTERN) == 0
+        f.set_word(at, 2, entry)
+        f.set_word(at, 3, f.select(alike, before, last))
+
+    def _write_over(self, at: str, entry: Lanes) -> None:
+        """Enter a write of all bytes."""
+        f = self.f
+        vector = f"<{WORDS} x i64>"
+        alone = f.op(f"insertelement {vector} zeroinitializer, i64 {entry.value}, i32 0")
+        f.function.emit(f"store {vector} {alone}, ptr {at}, align 8")
+
+    def _set_all_written(self, number: Lanes) -> None:
+        at = written_at(self.f, self.written, number)
+        self.f.function.emit(f"store i16 -1, ptr {at}")
 
     def _quick(self, old: Lanes, entry: Lanes) -> Lanes:
         """Tell whether an entry is known to come before, or has other bytes."""
@@ -154,10 +276,8 @@ class Access:
         whole, part, after = (f.function.new_label(s) for s in ("whole", "part", "after"))
         f.function.branch_if(str((bytes == state.BYTES).value), whole, part)
         f.function.label(whole)
-        vector = f"<{WORDS} x i64>"
-        alone = f.op(f"insertelement {vector} zeroinitializer, i64 {entry.value}, i32 0")
-        f.function.emit(f"store {vector} {alone}, ptr {at}, align 8")
-        f.function.emit(f"store i16 -1, ptr {written_at(f, self.written, number)}")
+        self._write_over(at, entry)
+        self._set_all_written(number)
         f.function.branch(after)
         f.function.label(part)
         self._write_part(at, number, entries, entry, bytes)
@@ -181,61 +301,3 @@ class Access:
             f.set_word(at, index, value)
         place = written_at(f, self.written, number)
         set_written(f, place, written_of(f, place) | bytes)
-
-
-class Replay:
-    """Blocks of records that one actor accesses alike, one after another.
-
-    What an access makes of a block depends on what stands there only. Where that is what stood in
-    the block before, so is the outcome, which is written without another look. `ways` outcomes
-    are remembered.
-    """
-
-    def __init__(self, access: Access, count: int, ways: int) -> None:
-        self.access = access
-        self.count = count
-        self.ways = ways
-        f = access.f
-        self.vector = f"<{count * WORDS} x i64>"
-        self.before, self.after = (f.function.slot(f"[{ways} x {self.vector}]") for _ in range(2))
-        nothing = f"splat (i64 {(1 << 64) - 1})"
-        for way in range(ways):
-            at = f.op(f"getelementptr {self.vector}, ptr {self.before}, i64 {way}")
-            f.function.emit(f"store {self.vector} {nothing}, ptr {at}, align 64")
-
-    def block(self, first: Lanes, way: Lanes | int, lane: Lanes) -> None:
-        """Access all bytes of the records from `first` on."""
-        access, f = self.access, self.access.f
-        kind, bits = self.vector, 16 * self.count
-        at = f.op(f"getelementptr i8, ptr {access.shadow}, i64 {(first << 5).value}")
-        written = written_at(f, access.written, first)
-        index: object = way if isinstance(way, int) else f.cast(way, UINT64).value
-        before, after = (
-            f.op(f"getelementptr {kind}, ptr {each}, i64 {index}")
-            for each in (self.before, self.after)
-        )
-        here = f.op(f"load {kind}, ptr {at}, align 8")
-        there = f.op(f"load {kind}, ptr {before}, align 64")
-        differs = f.op(f"icmp ne {kind} {here}, {there}")
-        width = self.count * WORDS
-        same = f.op(f"icmp eq i{width} {f.op(f'bitcast <{width} x i1> {differs} to i{width}')}, 0")
-        if not access.writes:
-            whole = f.op(f"icmp eq i{bits} {f.op(f'load i{bits}, ptr {written}, align 2')}, -1")
-            same = f.op(f"and i1 {same}, {whole}")
-        again, anew, done = (f.function.new_label(s) for s in ("again", "anew", "done"))
-        f.function.branch_if(same, again, anew)
-        f.function.label(again)
-        outcome = f.op(f"load {kind}, ptr {after}, align 64")
-        f.function.emit(f"store {kind} {outcome}, ptr {at}, align 8")
-        if access.writes:
-            f.function.emit(f"store i{bits} -1, ptr {written}, align 2")
-        f.function.branch(done)
-        f.function.label(anew)
-        with f.function.loop(str(self.count)) as counter:
-            number = first + f.lanes(UINT64, counter, 0)
-            access.record(number, lane, f.constant(state.BYTES, UINT64))
-        f.function.emit(f"store {kind} {here}, ptr {before}, align 64")
-        outcome = f.op(f"load {kind}, ptr {at}, align 8")
-        f.function.emit(f"store {kind} {outcome}, ptr {after}, align 64")
-        f.function.branch(done)
-        f.function.label(done)

@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 WARPS = context.WARPS
 OWNERS = 256
-# A clock row: a tick per owner, then what generic accesses of each warp the asynchronous proxy
-# sees, then the same where fences executed by another than the writer count.
-ROW = OWNERS + 2 * WARPS
-SEEN, SEEN_LOOSELY = OWNERS, OWNERS + WARPS
+# A clock row: a tick per owner; then of each warp which of its generic accesses the asynchronous
+# proxy sees, the same where fences executed by another than the writer count, and which of its
+# copies the proxy sees. Then a part, of each warp: a tick up to which some of its lanes are known,
+# these lanes, and the ticks up to which the proxy sees what they have done, and they have waited
+# for their copies.
+SEEN, SEEN_LOOSELY, SEEN_COPIES, PART_TICK, PART_LANES, PART_SEEN, PART_COPIES = (
+    OWNERS + WARPS * place for place in range(7)
+)
+ROW = PART_COPIES + WARPS
 ROW_BYTES = 4 * ROW
 
 # Owners, by their first number: who accesses memory. One per warp, but the last ones, which are
@@ -37,9 +42,17 @@ GROUP_OWNERS = {"cp_async_group": COPIES, "bulk_group": BULK_WRITES}
 SLOTS = 64  # mbarriers that have clocks of their own
 RING = 64  # groups of a warp whose ticks are kept
 FINDINGS = 128
+NOTES = 256  # uses of descriptors and tensor maps
+NOTE_WORDS = 12
+HELD = 64  # runs of registers of a warp that loads write later
 WATCHED = 16  # allocations of global memory
-LOG_ENTRIES = 1 << 15  # runs of it that a CTA has touched
+LOG_ENTRIES = 1 << 17  # runs of it that a CTA has touched
 LAST_RUNS = 8192  # that may go on
+MOMENTS = 2048  # rows of what warps knew when they did so, or signalled
+SIGNALS = 8192  # releases, acquires and fences for other CTAs
+SIGNAL_WORDS = 6
+LOG_WORDS = 4  # of a run: first byte, byte after the last one, who, and when
+LOG_WRITES, LOG_READ_ONLY = 1 << 32, 1 << 52  # in the third
 FOUND_FIELDS = (
     *("kind", "site", "other", "owner", "other_owner", "warp", "lanes", "other_warp"),
     *("other_lanes", "space", "address", "size", "count"),
@@ -61,27 +74,50 @@ CELL_BYTES = 4 * 512 * 34  # of the shadow of Tensor Memory
 _AREAS = (
     # What is zero when a CTA begins.
     *(("log_count", 1, 8), ("watched_count", 1, 8), ("last_run", LAST_RUNS, 4)),
+    # The turn of the CTA among others; the turn after which nothing is kept, and 1 more.
+    *(("turn", 1, 8), ("cut", 1, 8), ("moment_count", 1, 8), ("moment", 2 * WARPS, 4)),
+    *(("moment_tick", 2 * WARPS, 4), ("signal_count", 1, 8), ("stamp", 1, 8)),
+    *(("signal_new", 1, 8), ("signal", WARPS, 4)),
+    # Of each warp its last copy out of shared memory that a group is to tell of.
+    *(("stored_tick", WARPS, 4), ("stored_site", WARPS, 4), ("stored_lanes", WARPS, 4)),
+    *(("stored_address", WARPS, 8), ("stored_size", WARPS, 8)),
     *(("tick", 1, 8), ("found_count", 1, 8), ("others", 1, 8), ("slot_count", 1, 8)),
     *(("sync_tick", WARPS, 4), ("ahead_lanes", WARPS, 4), ("dirty", WARPS, 4)),
     *(("after_tick", WARPS, 4), ("part_tick", WARPS, 4), ("part_lanes", WARPS, 4)),
     *(("floor", WARPS, 4), ("ahead_floor", WARPS, 4), ("parities", WARPS, 4)),
     *(("cluster_parity", WARPS, 4), ("last", OWNERS, 4)),
+    # Of each warp: the lanes that have done something since all have met; what some of its lanes
+    # have met, waited for and fenced by themselves.
+    *(("acted", WARPS, 4), ("met_tick", WARPS, 4), ("met_lanes", WARPS, 4)),
+    *(("copies_tick", WARPS, 4), ("copies_lanes", WARPS, 4), ("part_copies", WARPS, 4)),
+    *(("fence_tick", WARPS, 4), ("fence_copies", WARPS, 4)),
+    # Arrivals that an mbarrier counts from their issue on: of the one that is issued now, by the
+    # number of the mbarrier and 1 more; of mbarriers, when each warp has issued some.
+    *(("extra", 1, 8), ("extra_tick", SLOTS * WARPS, 4)),
     *(("slot_address", SLOTS, 4), ("slot_warp", SLOTS, 4), ("slot_lanes", SLOTS, 4)),
     *(("slot_issue", SLOTS, 4), ("slot_site", SLOTS, 4), ("slot_visible", SLOTS, 4)),
     *(("core_target", 1, 8), ("core_shape", 1, 8), ("core_entry", 1, 8), ("core_late", 1, 8)),
+    *(("slot_live", SLOTS, 4), ("slot_made", SLOTS, 8), ("slot_last", SLOTS, 8)),
+    *(("slot_ended", SLOTS, 4), ("ignored", WARPS, 4), ("ignored_wait", WARPS, 8)),
+    *(("come_turn", context.BARRIERS * WARPS, 4), ("come_site", context.BARRIERS * WARPS, 4)),
     *(("issuer", WARPS, 4), ("issuer_lanes", WARPS, 4), ("waited", WARPS * SLOTS, 4)),
     ("waiting_lanes", WARPS * SLOTS, 4),
     ("warp_row", WARPS, ROW_BYTES),
+    ("fenced_row", WARPS, ROW_BYTES),
     ("barrier_row", 2 * context.BARRIERS, ROW_BYTES),
     ("cluster_row", 2, ROW_BYTES),
     ("exited_row", 1, ROW_BYTES),
     ("flag_row", 1, ROW_BYTES),
     *(("fenced", WARPS, 4), ("looked", WARPS, 4)),
+    *(("held_count", WARPS, 4), ("allocated", 1, 8), ("note_count", 1, 8)),
     # What is written before it is read.
     ("found", FINDINGS, 8 * len(FOUND_FIELDS)),
+    ("note", NOTES * NOTE_WORDS, 4),
+    *((name, WARPS * HELD, 4) for name in ("held_first", "held_end", "held_site")),
     ("ahead_row", WARPS, ROW_BYTES),
     ("slot_row", 2 * SLOTS, ROW_BYTES),
     ("issue_row", context.QUEUE_RECORDS, ROW_BYTES),
+    *(("issue_extra", context.QUEUE_RECORDS, 4), ("extra_row", SLOTS, ROW_BYTES)),
     ("ring", len(GROUPS) * WARPS * RING, 4),
     ("seen_row", 1, ROW_BYTES),
     ("watched", 2 * WATCHED, 8),
@@ -89,8 +125,29 @@ _AREAS = (
 _FIRST_KEPT = "found"
 # What ticks are in: forgotten when they are counted from 1 again.
 FORGOTTEN = (
-    *("sync_tick", "after_tick", "part_tick", "floor", "ahead_floor", "last", "slot_issue"),
-    *("waited", "warp_row", "barrier_row", "cluster_row", "exited_row", "flag_row", "ahead_row"),
+    *("met_tick", "copies_tick", "part_copies", "fence_tick", "fence_copies"),
+    *("extra_tick", "extra_row"),
+    *(
+        "stored_tick",
+        "sync_tick",
+        "after_tick",
+        "part_tick",
+        "floor",
+        "ahead_floor",
+        "last",
+        "slot_issue",
+    ),
+    *(
+        "slot_ended",
+        "waited",
+        "warp_row",
+        "fenced_row",
+        "barrier_row",
+        "cluster_row",
+        "exited_row",
+        "flag_row",
+        "ahead_row",
+    ),
     *("slot_row", "issue_row", "ring"),
 )
 
@@ -111,6 +168,7 @@ def _place() -> tuple[dict[str, _Area], int]:
 
 
 _PLACES, STATE_BYTES = _place()
+_BYTES = {name: count * size for name, count, size in _AREAS}
 
 
 # ---------------------------------------------------------------------------- in Python
@@ -125,7 +183,9 @@ def memory(shared: int) -> dict[str, int]:
         "check_written": 2 * records,
         "check_slots": -(-2 * records // 64) * 64,
         "check_cells": CELL_BYTES,
-        "check_log": 3 * 8 * LOG_ENTRIES,
+        "check_log": 8 * LOG_WORDS * LOG_ENTRIES,
+        "check_moments": ROW_BYTES * MOMENTS,
+        "check_signals": 8 * SIGNAL_WORDS * SIGNALS,
     }
 
 
@@ -154,9 +214,21 @@ def found_rows(memory: np.ndarray) -> np.ndarray:
     return _words(memory, "found").reshape(FINDINGS, -1)[:count]
 
 
-def log_count(memory: np.ndarray) -> int:
-    """Count the runs of global memory that were entered."""
-    return int(_words(memory, "log_count")[0])
+def notes(memory: np.ndarray) -> list[list[int]]:
+    """List what was noted of descriptors and tensor maps, the words of each."""
+    start = _PLACES["note"].offset
+    words = memory[start : start + area_bytes("note")].view(np.uint32)
+    return words.reshape(NOTES, NOTE_WORDS)[: number_of(memory, "note_count")].tolist()
+
+
+def number_of(memory: np.ndarray, name: str) -> int:
+    """Read a count, or another number of the CTA."""
+    return int(_words(memory, name)[0])
+
+
+def take_turn(memory: np.ndarray, turn: int) -> None:
+    """Number the turn that the CTA has next: what it does comes after the turns before."""
+    _words(memory, "turn")[0] = turn
 
 
 # ---------------------------------------------------------------------------- in native code
@@ -204,7 +276,7 @@ def set_clock(f: NativeMachine, row: str, owner: Lanes | int, tick: Lanes) -> No
 
 def area_bytes(name: str) -> int:
     """Size an area."""
-    return next(count * size for each, count, size in _AREAS if each == name)
+    return _BYTES[name]
 
 
 def now(f: NativeMachine) -> Lanes:

@@ -13,8 +13,9 @@ from tilewright.base.dtypes import UINT32, UINT64, DType
 from tilewright.isa.descriptors import PAIRED
 from tilewright.isa.machine import Lanes, SharedTile
 from tilewright.sim.check import state
+from tilewright.sim.check.replay import Replay
 from tilewright.sim.check.rows import end_if, routine, run
-from tilewright.sim.check.shadow import Access, Replay
+from tilewright.sim.check.shadow import Access
 from tilewright.sim.engine import context
 
 if TYPE_CHECKING:

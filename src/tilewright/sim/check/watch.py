@@ -8,18 +8,33 @@ is recorded. What an agent does later is watched at the issue, as its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.base.dtypes import UINT32, UINT64, DType
+from tilewright.base.dtypes import BOOL, UINT32, UINT64, DType
 from tilewright.base.spaces import Space
-from tilewright.isa import mbarrier
+from tilewright.isa import mbarrier, memory
 from tilewright.isa.declaration import Form, Fragment
 from tilewright.isa.machine import GROUPS, WARP, Box, Lanes, SharedTile, Update
-from tilewright.sim.check import accesses, clocks, judge, regions, rows, state, tiles
+from tilewright.isa.tensor_copy import BOX_ALIGN
+from tilewright.sim.check import (
+    accesses,
+    clocks,
+    descriptors,
+    exits,
+    judge,
+    protocols,
+    regions,
+    rows,
+    signals,
+    state,
+    tiles,
+)
 from tilewright.sim.check import cells as cell_shadow
-from tilewright.sim.check.rows import run
+from tilewright.sim.check.arrivals import ARRIVALS
+from tilewright.sim.check.rows import ask, run
+from tilewright.sim.check.signals import Signalling
 from tilewright.sim.engine import context, queue
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
@@ -56,7 +71,14 @@ class WatchMachine(NativeMachine):
         self._later = False  # while it is watched what an agent does
         self._barrier = self.constant(0, UINT32)
         self._arrived = False
+        self._counted = False
+        self._group: Lanes | None = None
         self._of_mbarrier = False
+        self._signalled = False
+        self.signalling: Signalling | None = None  # what to keep of it, for other CTAs
+        # The first address and the size of the buffer that is accessed; whether results are unread.
+        self.span: tuple[Lanes, Lanes] | None = None
+        self.unread = False
 
     # ---- who acts
 
@@ -95,6 +117,8 @@ class WatchMachine(NativeMachine):
 
     def flag(self) -> None:
         """Watch an access that may order others: atomic, volatile or with an order of its own."""
+        if self._signalled:
+            signals.finish(self)
         if self.form is None or not self._strong or self._of_mbarrier or self.form.time.agent:
             return
         order = self.form.order
@@ -103,7 +127,9 @@ class WatchMachine(NativeMachine):
         if kinds & {"write", "update"}:
             run(self, clocks.set_flag, lanes, ("i1", "true" if order.releases else "false"))
         if kinds & {"read", "update"}:
-            run(self, clocks.look_at_flag, lanes, ("i1", "true" if order.acquires else "false"))
+            # What nobody looks at tells nothing.
+            acquires = order.acquires and not self.unread
+            run(self, clocks.look_at_flag, lanes, ("i1", "true" if acquires else "false"))
 
     def _pattern(self) -> Lanes:
         """Say whose bytes a run of them are, as in an entry of shadow memory."""
@@ -127,12 +153,16 @@ class WatchMachine(NativeMachine):
             address = self.cast(address, UINT64) - context.SHARED_WINDOW
         elif space is not Space.SHARED:
             return
-        actor = self._actor(write=write, flags=judge.MBARRIER if mbarrier else 0)
         wide = self.cast(address, UINT64)
         if address.width and size in _SIZES:
+            outer = self.mask
+            if not mbarrier:
+                self.mask = protocols.keep_within(self, wide, size, outer)
+            actor = self._actor(write=write, flags=judge.MBARRIER if mbarrier else 0)
             step = self.constant(state.ATOMIC if self._strong else 0, UINT32)
             words = (("<32 x i64>", wide), ("i32", step))
             run(self, accesses.VECTORS[write, size], *words, *actor)
+            self.mask = outer
             return
 
         def one(at: Lanes) -> None:
@@ -143,18 +173,50 @@ class WatchMachine(NativeMachine):
     def _global(self, address: Lanes, size: int, write: bool) -> None:
         """Watch accesses to global memory, by lanes that may have addresses of their own."""
         owner = self._owner(write=write)
-        lanes = self._lanes()
+        lanes, how = self._lanes(), self._how(write=write)
         if address.width:
-            regions.lanes_access(self, address, size, write, lanes, owner)
+            regions.lanes_access(self, address, size, how, lanes, owner)
         else:
             length = self.constant(size, UINT64)
-            lane = self.lowest(lanes) & 31
-            regions.run_access(self, address, length, write, lane, owner)
+            regions.run_access(self, address, length, how, lanes, owner)
+        self._signal(address, lanes, write)
+
+    def _how(self, *, write: bool) -> int:
+        """Say how global memory is accessed."""
+        scope, read_only = 0, False
+        if self.form is not None:
+            scope = signals.SCOPES[self.form.order.scope] if self._strong else 0
+            read_only = self.form.declaration is memory.ld_nc
+        return regions.how(write=write, scope=scope, read_only=read_only)
+
+    def _signal(self, address: Lanes, lanes: Lanes, write: bool) -> None:
+        """Keep what an access may tell other CTAs, or learn from them."""
+        form = self.form
+        if form is None or self.signalling is None or self._later:
+            return
+        places = [each.access for each in form.operands if each.kind == "address"]
+        # An update counts once, where it writes.
+        if len(places) != 1 or (places[0] == "update" and not write):
+            return
+        what = signals.kind_of(form, places[0], self.signalling) if self._strong else 0
+        if form.declaration is memory.ld_nc:
+            # That is a fault of its own; what it should have ordered is not.
+            what = signals.READ | signals.ACQUIRES
+        if self.unread:
+            what &= ~(signals.READ | signals.ACQUIRES)
+        if what & (signals.READ | signals.WRITE):
+            self._signalled = True
+            signals.signal(self, address, lanes, what)
 
     def _run(self, address: Lanes, size: Lanes, write: bool, *, mbarrier: bool = False) -> None:
-        words = (("i64", self.cast(address, UINT64)), ("i64", self.cast(size, UINT64)))
-        actor = self._actor(write=write, flags=judge.MBARRIER if mbarrier else 0)
-        run(self, accesses.RUNS[write], *words, ("i64", self._pattern()), *actor)
+        start, length = self.cast(address, UINT64), self.cast(size, UINT64)
+        good = self.constant(True, BOOL)
+        if not mbarrier:
+            good = protocols.is_within(self, start, length, self._lanes())
+        with self.function.when(str(good.value)):
+            words = (("i64", start), ("i64", length), ("i64", self._pattern()))
+            actor = self._actor(write=write, flags=judge.MBARRIER if mbarrier else 0)
+            run(self, accesses.RUNS[write], *words, *actor)
 
     def touch(
         self, space: Space, address: Lanes, size: int, count: int = WARP, *, write: bool
@@ -226,10 +288,17 @@ class WatchMachine(NativeMachine):
         for space, address, write in ((source_space, source, False), (to, target, True)):
             if space in (Space.SHARED, Space.SHARED_CLUSTER):
                 self._run(address, size, write)
+                if not write:
+                    self._take(address, size)
             else:
                 owner = self._owner(write=write)
-                lane = self.lowest(self._lanes()) & 31
-                regions.run_access(self, address, size, write, lane, owner)
+                how = self._how(write=write)
+                regions.run_access(self, address, size, how, self._lanes(), owner)
+
+    def _take(self, address: Lanes, size: Lanes) -> None:
+        """Note what must have been read when the CTA ends."""
+        if self._later and self.form is not None and self.form.time.completes == "bulk_group":
+            exits.reads(self, address, size, self._lanes())
 
     def load_box(self, box: Box, fill: Lanes, rounds: Lanes) -> None:
         """Watch a box that is written to shared memory."""
@@ -246,10 +315,17 @@ class WatchMachine(NativeMachine):
         row = box.sizes[0] * box.strides[0]
         numbers = (box.shared, row, box.pitch, rows, box.swizzle)
         words = [("i64", self.cast(each, UINT64)) for each in numbers]
-        actor = self._actor(write=write)
-        run(self, accesses.BOXES[write], *words, ("i64", self._pattern()), *actor)
+        start, size = words[0][1], (rows - 1) * words[2][1] + words[1][1]
+        good = protocols.is_within(self, start, size, self._lanes(), BOX_ALIGN)
+        with self.function.when(str(good.value)):
+            actor = self._actor(write=write)
+            run(self, accesses.BOXES[write], *words, ("i64", self._pattern()), *actor)
+            if write:
+                descriptors.note_box(self, box, row, rows, self._lanes())
+        if not write:
+            self._take(box.shared, row)
         owner = self._owner(write=not write)
-        regions.box_access(self, box, not write, self.lowest(self._lanes()) & 31, owner)
+        regions.box_access(self, box, self._how(write=not write), self._lanes(), owner)
 
     # ---- products
 
@@ -295,6 +371,7 @@ class WatchMachine(NativeMachine):
         for tile, count in ((a, rows), (b, columns)):
             if isinstance(tile, SharedTile):
                 tiles.read(self, tile, types[0], count, depth, self._pattern(), actor)
+                descriptors.note_tile(self, tile, types[0], count, depth, self._lanes())
             else:
                 width = depth * types[0].bits // 32
                 of_cells = self._actor(write=False, flags=judge.CELLS)
@@ -303,6 +380,16 @@ class WatchMachine(NativeMachine):
         cell_shadow.accumulate(self, d, rows, columns, update.accumulate, of_cells)
 
     # ---- mbarriers
+
+    def begin(self, operands: Sequence[Lanes]) -> None:
+        """Watch what an instruction of several lanes does all at once."""
+        assert self.form is not None
+        if self.form.time.agent not in ("", "copy") and self.form.declaration.lanes == "any":
+            protocols.issue(self, operands)
+        if self.form.declaration in ARRIVALS:
+            counted = [each for each in self.form.operands if each.role != "out"][1:]
+            many = bool(counted) and counted[0].name == "count"
+            protocols.arrive(self, operands[0], operands[1] if many else None)
 
     def mbarrier_word(self, address: Lanes) -> Lanes:
         """Read an mbarrier, which must be known to be initialised."""
@@ -324,16 +411,49 @@ class WatchMachine(NativeMachine):
         assert self.form is not None
         if self.form.declaration in (mbarrier.init, mbarrier.inval):
             self._own_mbarrier(address)
-        elif self.form.order.releases:
-            words = (("i32", self.cast(address, UINT32)), ("i32", self._lanes()))
+            return
+        who = (self._lanes(), self.lanes(UINT32, self.site, 0))
+        words = tuple(("i32", each) for each in (self.cast(address, UINT32), *who))
+        run(self, protocols.touch, *words)
+        if self.form.declaration in ARRIVALS:
+            run(self, protocols.arrive_in_turn, *words)
+        if self.form.time.agent:
+            run(self, clocks.expect_arrival, words[0])
+        if self.form.order.releases:
+            self._hand_on(address)
+
+    def each_lane(
+        self, body: Callable[..., Sequence[Lanes] | None], *operands: Lanes
+    ) -> list[Lanes]:
+        """Run `body` on scalars, and remember which lanes do the same at one address."""
+        before = self._group
+        if self.mask is not None:
+            self._group = None if operands[0].width else self.active()
+        results = super().each_lane(body, *operands)
+        self._group = before
+        return results
+
+    def _hand_on(self, address: Lanes) -> None:
+        """Watch a release at an mbarrier; lanes that arrive there together release together."""
+        lanes = self._lanes()
+        together = lanes if self._group is None else self._group
+        words = (("i32", self.cast(address, UINT32)), ("i32", together))
+        with self.function.when(str(((lanes & together & (0 - together)) != 0).value)):
             run(self, clocks.arrive_at_mbarrier, *words)
 
     def _own_mbarrier(self, address: Lanes) -> None:
         def one(at: Lanes) -> None:
-            self._run(at, self.constant(mbarrier.BYTES, UINT64), True)
-            if self.form is not None and self.form.declaration is mbarrier.init:
-                words = (self.cast(at, UINT32), self._lanes(), self.lanes(UINT32, self.site, 0))
-                run(self, clocks.initialise, *(("i32", each) for each in words))
+            size = self.constant(mbarrier.BYTES, UINT64)
+            who = (self._lanes(), self.lanes(UINT32, self.site, 0))
+            words = tuple(("i32", each) for each in (self.cast(at, UINT32), *who))
+            if self.form is None or self.form.declaration is not mbarrier.init:
+                run(self, protocols.end, *words)
+                self._run(at, size, True)
+                return
+            fresh = ask(self, protocols.begin, "i1", *words)
+            with self.function.when(fresh):
+                self._run(at, size, True)
+            run(self, clocks.initialise, *words)
 
         if address.width:
             self.each_lane(one, address)
@@ -343,17 +463,23 @@ class WatchMachine(NativeMachine):
     def wait_at_mbarrier(self, address: Lanes, ready: Lanes) -> None:
         """Watch a wait that has ended, for the lanes that it has succeeded for."""
         assert self.form is not None
+        site = self.lanes(UINT32, self.site, 0)
         acquires = "true" if self.form.order.acquires else "false"
 
         def one(at: Lanes) -> None:
             lanes = self._lanes()
-            words = (("i32", self.cast(at, UINT32)), ("i32", lanes), ("i1", acquires))
+            words = (("i32", self.cast(at, UINT32)), ("i32", lanes))
             with self.function.when(str((lanes != 0).value)):
-                run(self, clocks.wait_at_mbarrier, *words)
+                if self.unread:
+                    run(self, protocols.ignore, *words, ("i32", site))
+                else:
+                    run(self, clocks.wait_at_mbarrier, *words, ("i1", acquires))
+                    run(self, protocols.heed, words[0])
 
         assert self.mask is not None
         outer = self.mask
-        self.mask = outer & self.lanes(ready.dtype, self.spread(ready), WARP)
+        if not self.unread:
+            self.mask = outer & self.lanes(ready.dtype, self.spread(ready), WARP)
         if address.width:
             self.each_lane(one, address)
         else:
@@ -371,8 +497,14 @@ class WatchMachine(NativeMachine):
         if field == "arrived" and not self._arrived:
             self._arrived = True
             turn = self.barrier_state(barrier, "generation")
+            come = (self.cast(barrier, UINT32), turn, self.lanes(UINT32, self.site, 0))
+            run(self, protocols.come, *(("i32", each) for each in come))
             words = (self.cast(barrier, UINT32), turn, self._lanes())
             run(self, clocks.arrive, *(("i32", each) for each in words))
+        self._counted |= field == "counted"
+        # That it completes is asked last.
+        if field == "generation" and not self._counted:
+            run(self, clocks.excuse, ("i32", self.cast(barrier, UINT32)))
 
     def set_cluster_state(self, field: str, value: Lanes) -> None:
         """Watch an arrival at the barrier of the cluster."""
@@ -382,6 +514,8 @@ class WatchMachine(NativeMachine):
             assert self.form is not None
             releases = "true" if self.form.order.releases else "false"
             run(self, clocks.arrive_at_cluster, *(("i32", w) for w in words), ("i1", releases))
+            if self.signalling is not None:
+                signals.arrive_at_cluster(self, *words, self.form.order.releases)
 
     def set_warp_state(self, field: str, value: Lanes) -> None:
         """Change nothing."""
@@ -442,12 +576,13 @@ class WatchMachine(NativeMachine):
 
     def _use(self, barrier: Lanes, form: Form) -> None:
         """Watch the use of an mbarrier by an agent, which may be of the asynchronous proxy."""
-        through = "true" if form.order.proxy == "async" else "false"
+        through = "false" if form.time.agent == "copy" else "true"
 
         def one(at: Lanes) -> None:
             self._run(at, self.constant(mbarrier.BYTES, UINT64), False, mbarrier=True)
             words = (self.cast(at, UINT32), self._lanes(), self.lanes(UINT32, self.site, 0))
             run(self, accesses.use, *(("i32", each) for each in words), ("i1", through))
+            run(self, protocols.touch, *(("i32", each) for each in words))
 
         if barrier.width:
             self.each_lane(one, barrier)

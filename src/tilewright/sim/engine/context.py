@@ -74,7 +74,9 @@ _FIELDS = (
     "check_written",  # which of its bytes were ever written,
     "check_slots",  # the numbers of its mbarriers,
     "check_cells",  # Tensor Memory, and what it has touched of
-    "check_log",  # global memory
+    "check_log",  # global memory,
+    "check_moments",  # what warps knew then, and
+    "check_signals",  # what they have told other CTAs
     "trace",  # host address of the events of a timeline
     "cluster",  # host address of what the CTAs of the cluster share
     "path_words",  # words of a path's record

@@ -60,7 +60,7 @@ from tilewright.ir.statements import (
     Write,
 )
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
-from tilewright.ir.visit import walk
+from tilewright.ir.visit import walk, walk_statements, written
 from tilewright.isa.declaration import Operand, Wait
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.passes.analysis.uniformity import leaves_early
@@ -88,7 +88,12 @@ class Variable:
     slot: str
     dtype: DType
     width: int
-    resident: bool = False
+    offset: int | None = None
+
+    @property
+    def resident(self) -> bool:
+        """Tell one that is kept in the warp's frame, at the offset."""
+        return self.offset is not None
 
 
 @dataclass(frozen=True)
@@ -135,6 +140,8 @@ class KernelCode:
         self.level = 0
         self.resumes: list[str] = []
         self.loops: list[Loop] = []
+        self.here: Location | None = None  # the statement that is emitted
+        self.unset: set[str] = set()  # what nothing before it can have written
         self.mask_slot = self.f.slot("i32", 4)
         # The basic block in which the mask was set or read last, and what it is there.
         self._known = (-1, self.m.constant(0, UINT32))
@@ -192,7 +199,7 @@ class KernelCode:
         offset = self._reserve(WARP * dtype.bytes)
         slot = f"%late{offset}"
         self.f.entry.append(f"  {slot} = getelementptr i8, ptr %frame, i64 {offset}")
-        return Variable(slot, dtype, WARP, resident=True)
+        return Variable(slot, dtype, WARP, offset)
 
     def define(self, name: str, value: Lanes, width: int = 0) -> None:
         """Set a variable in all lanes; it is made at its first definition."""
@@ -280,17 +287,31 @@ class KernelCode:
 
     def statement(self, stmt: Stmt) -> None:
         """Emit a statement."""
+        self.here = stmt.location
+        self._emit(stmt)
+        match stmt:
+            case Declare(value=None) | Allocate():
+                self.unset.add(stmt.var.name)
+            case _:
+                self.unset.difference_update(each.name for each in written(stmt))
+
+    def _emit(self, stmt: Stmt) -> None:
         match stmt:
             case Bind():
                 self.define(stmt.var.name, self.expr(stmt.value), self.width_of(stmt.var))
             case Declare():
                 self._declare(stmt)
             case Assign():
-                self.assign(stmt.var.name, self.expr(stmt.value))
+                value = self.expr(stmt.value)
+                self._touch(stmt.var, stmt.location)
+                self.assign(stmt.var.name, value)
             case Allocate():
                 self._allocate(stmt.var)
             case Store():
-                self._store(stmt.tensor, stmt.indices[0], self.expr(stmt.value), stmt)
+                value = self.expr(stmt.value)
+                element = Load(stmt.tensor, stmt.indices, stmt.value.type, location=stmt.location)
+                self._touch(element, stmt.location)
+                self._store(stmt.tensor, stmt.indices[0], value, stmt)
             case Write():
                 self._write(stmt)
             case If():
@@ -342,6 +363,7 @@ class KernelCode:
         address = self.expr(stmt.pointer)
         self.at(stmt, f"write {print_expr(stmt.pointer)}")
         kind, space = stmt.pointer.type.dtype, stmt.pointer.type.space
+        self.module.observer.comes_to(stmt)
         self.module.observer.accesses(self.m, space, address, kind.bytes, write=True)
         vectors.store(self.m, space, address, value, kind)
 
@@ -675,6 +697,8 @@ class KernelCode:
     def _loop(
         self, stmt: For | While, condition: Callable[[], Lanes], advance: Callable[[], None]
     ) -> None:
+        inside = (each.name for one in walk_statements(stmt.body) for each in written(one))
+        self.unset.difference_update(inside)
         if self.plan.runs_masked(stmt):
             self._masked_loop(stmt, condition, advance)
         elif self.plan.suspends(stmt) and self._parts(stmt):
@@ -849,6 +873,7 @@ class KernelCode:
             operands = [self._argument(each, expr) for each, expr in inputs]
         else:
             operands = [self.operand(each, expr) for each, expr in inputs]
+        self.module.observer.comes_to(stmt, unread=self._is_unread(stmt, places))
         self.module.observer.issues(self.m, form, operands)
         group = awaited_group(form)
         if group is not None:
@@ -856,6 +881,7 @@ class KernelCode:
         if not is_late(form):
             self._issue(stmt, operands, places)
             return
+        self._hold(places)
         values = [each for each in operands if isinstance(each, Lanes)]
         now, later, after = (self.f.new_label(s) for s in ("now", "later", "after"))
         eager = self.m.field("schedule") == context.SCHEDULES["eager"]
@@ -868,6 +894,59 @@ class KernelCode:
         self.flight.record(self.m, form, values, rows, self._rows(places))
         self.f.branch(after)
         self.f.label(after)
+
+    # ---- registers that are written late
+
+    def _hold(self, places: Sequence[Expr]) -> None:
+        """Tell an observer which registers an instruction writes late: runs of the frame."""
+        runs: list[tuple[Lanes, int]] = []
+        for place in places if self.module.observer.watches_registers else ():
+            first, size = self._span(*_register(place))
+            before, known = (None if not runs else _known(runs[-1][0])), _known(first)
+            if before is not None and known == before + runs[-1][1]:
+                runs[-1] = (runs[-1][0], runs[-1][1] + size)
+            else:
+                runs.append((first, size))
+        for first, size in runs:
+            self.module.observer.holds(self.m, first, size)
+
+    def _look(self, place: Expr, location: Location | None) -> None:
+        """Tell an observer that registers are read, if they may not be written yet."""
+        self._touch(place, location)
+        if self.module.observer.watches_registers and _register(place)[0] in self.unset:
+            with self._blaming(location, print_expr(place)):
+                self.module.observer.reads_unset(self.m)
+
+    def _touch(self, place: Expr, location: Location | None) -> None:
+        """Tell an observer that registers are touched, if an instruction may write them late."""
+        name, index = _register(place)
+        if self.module.observer.watches_registers and name in self.plan.late:
+            with self._blaming(location, print_expr(place)):
+                self.module.observer.touches(self.m, *self._span(name, index))
+
+    def _span(self, name: str, index: Expr | None) -> tuple[Lanes, int]:
+        """Give the bytes of the frame that a resident variable has, or elements of an array.
+
+        Of lanes that may have indices of their own, these are all elements.
+        """
+        if index is None:
+            variable = self.variables[name]
+            assert variable.offset is not None
+            return self.m.constant(variable.offset, UINT64), WARP * variable.dtype.bytes
+        array = self.arrays[name]
+        size, number = WARP * array.dtype.bytes, self.expr(index)
+        if number.width:
+            return self.m.constant(array.offset, UINT64), size * array.length
+        known = _known(number)
+        if known is not None:
+            return self.m.constant(array.offset + known * size, UINT64), size
+        return self.m.cast(number, UINT64) * size + array.offset, size
+
+    def _is_unread(self, stmt: Instruct, places: list[Expr]) -> bool:
+        """Tell whether an instruction has results, and nothing looks at any."""
+        live = self.plan.live[id(stmt)]
+        unread = all(isinstance(each, Var) and each.name not in live for each in places)
+        return bool(places) and unread
 
     def _issue(self, stmt: Instruct, operands: Sequence[Row | Lanes], places: list[Expr]) -> None:
         self.at(stmt, stmt.form.text)
@@ -883,6 +962,7 @@ class KernelCode:
             array = self.arrays[expr.tensor.name]
             alike = array.dtype.bits == declared.dtype.bits and not array.dtype.is_bool
             if alike and self.plan.uniformity.is_uniform(expr.indices[0]):
+                self._look(expr, expr.location)
                 return Row(self._element(array, self.expr(expr.indices[0])), declared.dtype)
         return self.operand(declared, expr)
 
@@ -974,6 +1054,7 @@ class KernelCode:
         kept: list[str] = []
         if wait.arrive is not None:
             operands = [self.operand(each, expr) for each, expr in inputs]
+            self.module.observer.comes_to(stmt)
             self.module.observer.arrives(self.m, form, operands)
             for index, value in enumerate(wait.arrive(self.m, form, *operands)):
                 name = f"wait.{self.m.site}.{index}"
@@ -1016,6 +1097,7 @@ class KernelCode:
             case Constant():
                 return self.m.constant(expr.value, expr.dtype)
             case Var():
+                self._look(expr, self.here)
                 return self.get(expr.name)
             case AddressOf(tensor=Var(type=TensorMapType()) as var):
                 return self.get(var.name)
@@ -1099,6 +1181,7 @@ class KernelCode:
         text = f"read {print_expr(expr.pointer)}"
         space = expr.pointer.type.space
         with self._blaming(location, text):
+            self.module.observer.comes_to(expr)
             self.module.observer.accesses(self.m, space, address, expr.dtype.bytes, write=False)
             return vectors.load(self.m, space, address, expr.dtype)
 
@@ -1125,6 +1208,7 @@ class KernelCode:
 
     def _load(self, expr: Load) -> Lanes:
         assert isinstance(expr.tensor, Var)
+        self._look(expr, expr.location)
         array = self.arrays[expr.tensor.name]
         index = self.expr(expr.indices[0])
         with self._blaming(expr.location, f"element of {expr.tensor.name}"):
@@ -1161,6 +1245,14 @@ def value_dtype(expr: Expr) -> DType:
             return UINT64
         case _:
             raise CompilerBug(f"the engine meets a value of {expr.type}", code="compiler-bug")
+
+
+def _register(place: Expr) -> tuple[str, Expr | None]:
+    """Name a variable, or a local array and which of its elements."""
+    if isinstance(place, Var):
+        return place.name, None
+    assert isinstance(place, Load) and isinstance(place.tensor, Var)
+    return place.tensor.name, place.indices[0]
 
 
 def touches_memory(expr: Expr) -> bool:

@@ -1,7 +1,7 @@
 """Who may watch what a kernel does: what the engine calls where something happens.
 
-May import `base` and `isa`. The methods emit code where they are called, before what they tell of
-takes place. This observer emits none.
+May import `base`, `isa` and `ir`. The methods emit code where they are called, before what they
+tell of takes place. This observer emits none.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.spaces import Space
+from tilewright.ir.expressions import Read
+from tilewright.ir.statements import Instruct, Write
 from tilewright.isa.declaration import Form
 from tilewright.isa.machine import Lanes
 
@@ -18,12 +20,20 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Watches nothing."""
+    """Watches nothing. One that `watches_registers` is told of those that it reads early."""
+
+    watches_registers = False
 
     def accesses(
         self, m: NativeMachine, space: Space, address: Lanes, size: int, *, write: bool
     ) -> None:
         """Tell of a plain access of the active lanes, of `size` bytes each."""
+
+    def comes_to(self, node: Instruct | Read | Write, *, unread: bool = False) -> None:
+        """Tell which part of the kernel the next calls are about.
+
+        `unread` tells that the kernel looks at none of the results of an instruction.
+        """
 
     def arrives(self, m: NativeMachine, form: Form, operands: Sequence[Lanes]) -> None:
         """Tell that an instruction which waits arrives where it does."""
@@ -45,6 +55,15 @@ class Observer:
 
         `issues` follows.
         """
+
+    def holds(self, m: NativeMachine, first: Lanes, size: int) -> None:
+        """Tell that bytes of the warp's frame are results of the instruction, and come later."""
+
+    def touches(self, m: NativeMachine, first: Lanes, size: int) -> None:
+        """Tell that bytes of the frame which an instruction may write late are read or written."""
+
+    def reads_unset(self, m: NativeMachine) -> None:
+        """Tell that the active lanes read a register that nothing has written."""
 
     def queues(self, m: NativeMachine, form: Form, number: Lanes, barrier: Lanes) -> None:
         """Tell that an operation has been given a place in the queue."""
@@ -69,3 +88,6 @@ class Observer:
 
     def exits(self, f: NativeMachine, lanes: Lanes) -> None:
         """Tell that lanes of the running warp return."""
+
+    def ends(self, f: NativeMachine) -> None:
+        """Tell that the CTA ends, whose shared memory is still there; it may have met a fault."""

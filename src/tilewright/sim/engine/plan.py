@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tilewright.ir.expressions import Expr, Read, Var
+from tilewright.ir.expressions import Expr, Load, Read, Var
 from tilewright.ir.operands import written_places
 from tilewright.ir.rewrite import rewrite
 from tilewright.ir.statements import (
@@ -43,8 +43,8 @@ class Plan:
 
     `suspending` may suspend; `spinning` are loops that poll memory; `live` are the names of the
     variables whose value is needed after a statement; `late` are those that an instruction
-    writes after its issue; `depth` is how deeply constructs nest in
-    which paths part.
+    writes after its issue, and local arrays of which it writes elements; `depth` is how deeply
+    constructs nest in which paths part.
     """
 
     kernel: Kernel
@@ -100,14 +100,17 @@ def plan_kernel(kernel: Kernel) -> Plan:
         frozenset(search.spinning),
         lives.after,
         _depth(plain.body, suspending),
-        frozenset(_late_cells(plain)),
+        frozenset(_late_names(plain)),
     )
 
 
-def _late_cells(kernel: Kernel) -> Iterable[str]:
+def _late_names(kernel: Kernel) -> Iterable[str]:
     for stmt in walk_statements(kernel.body):
         if isinstance(stmt, Instruct) and is_late(stmt.form):
-            yield from (each.name for each in written_places(stmt) if isinstance(each, Var))
+            for each in written_places(stmt):
+                named = each.tensor if isinstance(each, Load) else each
+                if isinstance(named, Var):
+                    yield named.name
 
 
 def _branch_on_predicate(stmt: Instruct) -> If | None:

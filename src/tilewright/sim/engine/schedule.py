@@ -430,6 +430,7 @@ def _land_at_random(f: NativeMachine) -> None:
 def _end(f: NativeMachine) -> None:
     """End the CTA: its shared memory is gone before what nobody waited for lands."""
     landing.require_none_awaited(f)
+    f.module.observer.ends(f)
     with f.function.when(str((f.field("error") != 0).value)):
         f.function.emit(f"ret i32 {context.FAULTED}")
         f.function.label(f.function.new_label("dead"))

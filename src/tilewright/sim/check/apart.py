@@ -1,0 +1,149 @@
+"""Whether CTAs touch global memory apart from one another, told without sorting what they touch.
+
+May import `sim.engine` and the modules of `sim.check` below it. Of every 64 bytes of watched memory
+a launch notes which CTA has written and which has read there. Only where CTAs meet in such a place
+are their lists of runs laid side by side (`regions`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewright.base.dtypes import UINT32, UINT64
+from tilewright.isa.machine import Lanes
+from tilewright.sim.check import state
+from tilewright.sim.check.rows import routine
+
+if TYPE_CHECKING:
+    from tilewright.sim.engine.native import NativeMachine
+
+_SHIFT = 6  # bytes of an argument that are looked at together: 64, a bit of a word each
+# Of a place: who writes there and who reads, uint32 each; which bytes the last CTA has written and
+# which it has read, uint64 each.
+_PLACE_BYTES = 24
+# What the native function finds of a CTA: it touches what another one has written, or writes what
+# that one has touched; it touches a byte twice; it has read something as read-only.
+_MEETS, _AGAIN, _READ_ONLY = 1, 2, 4
+NAME = "check_apart"
+_ENTER = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+
+
+class Apart:
+    """What the CTAs of a launch touch of watched memory; to be used by one thread at a time.
+
+    `all` tells that they are apart; `again` has those that touch a byte twice and write it;
+    `read_only` tells that something was read as read-only.
+    """
+
+    def __init__(self, address: int, watched: Sequence[tuple[int, int]]) -> None:
+        # `address` is that of the native function `NAME`.
+        places = sum(((high - low - 1) >> _SHIFT) + 1 for low, high in watched)
+        self._places = np.zeros(places * _PLACE_BYTES, np.uint8)
+        self._enter = _ENTER(address)
+        self.all = True
+        self.read_only = False
+        self.again: set[int] = set()
+
+    def enter(self, words: np.ndarray, number: int) -> None:
+        """Enter the runs of a CTA, whose context is given."""
+        found = self._enter(words.ctypes.data, self._places.ctypes.data, number + 1)
+        self.all &= not (found & _MEETS)
+        self.read_only |= bool(found & _READ_ONLY)
+        if found & _AGAIN:
+            self.again.add(number)
+
+
+@routine(NAME, "ptr %ctx, ptr %places, i32 %who", "i32")
+def enter(f: NativeMachine) -> None:
+    """Enter the runs of a CTA, and give what is found of it."""
+    log = f.pointer("check_log")
+    found = f.function.slot("i32", 4)
+    f.function.emit(f"store i32 0, ptr {found}")
+
+    def note(condition: Lanes, what: int) -> None:
+        before = f.lanes(UINT32, f.op(f"load i32, ptr {found}"), 0)
+        after = f.select(condition, before | what, before)
+        f.function.emit(f"store i32 {after.value}, ptr {found}")
+
+    with f.function.loop(str(state.get(f, "log_count").value)) as counter:
+        index = f.lanes(UINT64, counter, 0) * state.LOG_WORDS
+        run = f.op(f"getelementptr i64, ptr {log}, i64 {index.value}")
+        start, end, kind = (f.get_word(run, word) for word in range(3))
+        note((kind & state.LOG_READ_ONLY) != 0, _READ_ONLY)
+        place, count, skipped = _places(f, start, end)
+        with f.function.loop(str(count.value)) as step:
+            number = f.lanes(UINT64, step, 0)
+            offset = (place + number) * _PLACE_BYTES
+            at = f.op(f"getelementptr i8, ptr %places, i64 {offset.value}")
+            bytes = _bytes(f, skipped, end - start, number)
+            _touch(f, at, kind, bytes, note)
+    f.function.emit(f"ret i32 {f.op(f'load i32, ptr {found}')}")
+
+
+def _bytes(f: NativeMachine, skipped: Lanes, size: Lanes, number: Lanes) -> Lanes:
+    """Give the bytes of a place that a run has, which skips some of its first place."""
+    every, most = f.constant(-1, UINT64), f.constant(1 << _SHIFT, UINT64)
+    base = number << _SHIFT
+    low = f.select(skipped > base, skipped - base, f.constant(0, UINT64))
+    high = f.binary("min", skipped + size - base, most)
+    return (every << low) & (every >> ((most - high) & 63))
+
+
+def _touch(
+    f: NativeMachine, at: str, kind: Lanes, bytes: Lanes, note: Callable[[Lanes, int], None]
+) -> None:
+    """Enter an access to bytes of a place."""
+    who = f.lanes(UINT32, "%who", 0)
+    nobody, many = (f.constant(each, UINT32) for each in (0, -1))
+    none = f.constant(0, UINT64)
+    writer, reader = (state.clock(f, at, side) for side in range(2))
+    writes = (kind & state.LOG_WRITES) != 0
+    meets = (writer != nobody) & (writer != who)
+    # Where another CTA was, what this one has done before is not known.
+    note(meets | (writes & (reader != nobody) & (reader != who)), _MEETS | _AGAIN)
+    wrote = f.select(writer == who, f.get_word(at, 1), none)
+    read = f.select(reader == who, f.get_word(at, 2), none)
+    judged = (kind & state.LOG_READ_ONLY) == 0
+    before = f.select(writes, wrote | read, wrote)
+    note(judged & ((before & bytes) != 0), _AGAIN)
+    alone = (reader == nobody) | (reader == who)
+    f.function.emit(f"store i32 {f.select(writes, who, writer).value}, ptr {at}")
+    readers = f.select(writes, reader, f.select(alone, who, many))
+    f.function.emit(f"store i32 {readers.value}, ptr {state.clock_at(f, at, 1)}")
+    f.set_word(at, 1, f.select(writes, wrote | bytes, wrote))
+    f.set_word(at, 2, f.select(writes, read, read | bytes))
+
+
+def _places(f: NativeMachine, start: Lanes, end: Lanes) -> tuple[Lanes, Lanes, Lanes]:
+    """Find the first place of a run, how many it has, and what it skips of the first one.
+
+    The places of all regions are in a row.
+    """
+    none = f.constant(0, UINT64)
+    found = [f.function.slot("i64", 8) for _ in range(4)]
+    first, number, skipped, base = found
+    for slot in found:
+        f.function.emit(f"store i64 0, ptr {slot}")
+    with f.function.loop(str(state.get(f, "watched_count").value)) as counter:
+        index = f.lanes(UINT64, counter, 0) * 2
+        low, high = (state.get(f, "watched", index + side) for side in range(2))
+        before = f.lanes(UINT64, f.op(f"load i64, ptr {base}"), 0)
+        here = (start >= low) & (start < high)
+        # A fault may lead beyond the end.
+        last = (f.binary("min", end, high) - low - 1) >> _SHIFT
+        begin = (start - low) >> _SHIFT
+        with f.function.when(str(here.value)):
+            at = before + begin
+            f.function.emit(f"store i64 {at.value}, ptr {first}")
+            length = f.select(end > start, last - begin + 1, none)
+            f.function.emit(f"store i64 {length.value}, ptr {number}")
+            skips = (start - low) & ((1 << _SHIFT) - 1)
+            f.function.emit(f"store i64 {skips.value}, ptr {skipped}")
+        following = before + (((high - low - 1) >> _SHIFT) + 1)
+        f.function.emit(f"store i64 {following.value}, ptr {base}")
+    at, count, skips = (f.lanes(UINT64, f.op(f"load i64, ptr {slot}"), 0) for slot in found[:3])
+    return at, count, skips

@@ -1,0 +1,123 @@
+"""Blocks of records that one actor accesses one after another, as the rows of boxes and tiles.
+
+May import `sim.engine` and the modules of `sim.check` below it. Neighbours are mostly alike: what
+holds for one block does for the next, once the two have been compared.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.dtypes import UINT64
+from tilewright.isa.machine import Lanes
+from tilewright.sim.check import state
+from tilewright.sim.check.judge import WHO, WORDS, written_at
+from tilewright.sim.check.shadow import Access
+
+_NOTHING = f"splat (i64 {(1 << 64) - 1})"  # no entry is this
+
+
+class Replay:
+    """Blocks of records that one actor reads alike, one after another.
+
+    What an access makes of a block depends on what stands there only. Where that is what stood in
+    the block before, so is the outcome, which is written without another look. `ways` outcomes
+    are remembered.
+    """
+
+    def __init__(self, access: Access, count: int, ways: int) -> None:
+        self.access = access
+        self.count = count
+        self.ways = ways
+        f = access.f
+        self.vector = f"<{count * WORDS} x i64>"
+        self.before, self.after = (f.function.slot(f"[{ways} x {self.vector}]") for _ in range(2))
+        for way in range(ways):
+            at = f.op(f"getelementptr {self.vector}, ptr {self.before}, i64 {way}")
+            f.function.emit(f"store {self.vector} {_NOTHING}, ptr {at}, align 64")
+
+    def block(self, first: Lanes, way: Lanes | int, lane: Lanes) -> None:
+        """Access all bytes of the records from `first` on."""
+        access, f = self.access, self.access.f
+        kind, bits = self.vector, 16 * self.count
+        at, written = self._places(first)
+        index: object = way if isinstance(way, int) else f.cast(way, UINT64).value
+        before, after = (
+            f.op(f"getelementptr {kind}, ptr {each}, i64 {index}")
+            for each in (self.before, self.after)
+        )
+        here = f.op(f"load {kind}, ptr {at}, align 8")
+        there = f.op(f"load {kind}, ptr {before}, align 64")
+        same = access.none(f"icmp ne {kind} {here}, {there}", self.count * WORDS)
+        whole = f.op(f"icmp eq i{bits} {f.op(f'load i{bits}, ptr {written}, align 2')}, -1")
+        again, anew, done = (f.function.new_label(s) for s in ("again", "anew", "done"))
+        f.function.branch_if(f.op(f"and i1 {same}, {whole}"), again, anew)
+        f.function.label(again)
+        outcome = f.op(f"load {kind}, ptr {after}, align 64")
+        f.function.emit(f"store {kind} {outcome}, ptr {at}, align 8")
+        f.function.branch(done)
+        f.function.label(anew)
+        self._each(first, lane)
+        f.function.emit(f"store {kind} {here}, ptr {before}, align 64")
+        outcome = f.op(f"load {kind}, ptr {at}, align 8")
+        f.function.emit(f"store {kind} {outcome}, ptr {after}, align 64")
+        f.function.branch(done)
+        f.function.label(done)
+
+    def _places(self, first: Lanes) -> tuple[str, str]:
+        """Address the records from a number on, and what of them is written."""
+        access, f = self.access, self.access.f
+        at = f.op(f"getelementptr i8, ptr {access.shadow}, i64 {(first << 5).value}")
+        return at, written_at(f, access.written, first)
+
+    def _each(self, first: Lanes, lane: Lanes) -> None:
+        """Access one record after another."""
+        f = self.access.f
+        with f.function.loop(str(self.count)) as counter:
+            number = first + f.lanes(UINT64, counter, 0)
+            self.access.record(number, lane, f.constant(state.BYTES, UINT64))
+
+
+class Overwriting(Replay):
+    """Blocks of records that one actor writes.
+
+    All that matters of what stands there is that it comes before: who has done it, and when. That
+    of the last block that was looked at is remembered.
+    """
+
+    def __init__(self, access: Access, count: int) -> None:
+        super().__init__(access, count, 1)
+
+    def block(self, first: Lanes, way: Lanes | int, lane: Lanes) -> None:
+        """Write all bytes of the records from `first` on."""
+        access, f = self.access, self.access.f
+        kind = self.vector
+        at, written = self._places(first)
+        words = f.op(f"load {kind}, ptr {at}, align 8")
+        here = f.op(f"and {kind} {words}, splat (i64 {WHO})")
+        there = f.op(f"load {kind}, ptr {self.before}, align 64")
+        names = ("again", "anew", "good", "bad", "done")
+        again, anew, good, bad, done = (f.function.new_label(each) for each in names)
+        f.function.branch_if(
+            access.none(f"icmp ne {kind} {here}, {there}", self.count * WORDS), again, anew
+        )
+        f.function.label(anew)
+        f.function.branch_if(access.all_known(at, self.count), good, bad)
+        f.function.label(good)
+        f.function.emit(f"store {kind} {here}, ptr {self.before}, align 64")
+        f.function.branch(again)
+        f.function.label(again)
+        entry = (access.who | lane | state.BYTES).value
+        outcome = "zeroinitializer"
+        for index in range(0, self.count * WORDS, WORDS):
+            outcome = f.op(f"insertelement {kind} {outcome}, i64 {entry}, i32 {index}")
+        f.function.emit(f"store {kind} {outcome}, ptr {at}, align 8")
+        f.function.emit(f"store i{16 * self.count} -1, ptr {written}, align 2")
+        f.function.branch(done)
+        f.function.label(bad)
+        self._each(first, lane)
+        f.function.branch(done)
+        f.function.label(done)
+
+
+def blocks(access: Access, count: int, ways: int) -> Replay:
+    """Prepare accesses to whole blocks of records."""
+    return Overwriting(access, count) if access.writes else Replay(access, count, ways)

@@ -1,0 +1,220 @@
+"""CTAs that order one another: by flags, fences, atomic operations, and clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from watching import SCHEDULES, expect, found
+
+from tilewright import simt as T
+
+
+def zeros(*shape: int, dtype: str = "int32") -> Any:
+    return np.zeros(shape, dtype)
+
+
+# ---------------------------------------------------------------------------- a flag
+
+
+def by_a_flag(
+    meets: bool = True,
+    store: str = "release.gpu",
+    load: str = "acquire.gpu",
+) -> Any:
+    @T.function
+    def kernel(
+        Flag: T.Tensor((1,), "uint32"),
+        Data: T.Tensor((32,), "int32"),
+        Out: T.Tensor((32,), "int32"),
+    ):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=2, block=32))
+        lane = T.cuda.lane_id()
+        seen: T.uint32 = 0
+        if T.cuda.block_idx("x") == 0:
+            Data[lane] = lane + 7
+            if meets:
+                T.cuda.warp_sync()
+            if lane == 0:
+                T.ptx["st." + store + ".global.u32"](Flag.ptr_to([0]), T.uint32(1))
+        else:
+            while seen == T.uint32(0):
+                T.ptx["ld." + load + ".global.u32"](seen, Flag.ptr_to([0]))
+            Out[lane] = Data[31 - lane]
+
+    return kernel
+
+
+FLAG = zeros(1, dtype="uint32"), zeros(32), zeros(32)
+
+
+def test_a_flag_that_is_not_released() -> None:
+    fault = {"store": "relaxed.gpu"}
+    expect(by_a_flag, fault, "global-race", "Out[lane] =", "Data[lane] =", *FLAG)
+
+
+def test_a_flag_that_is_not_acquired() -> None:
+    fault = {"load": "relaxed.gpu"}
+    expect(by_a_flag, fault, "global-race", "Out[lane] =", "Data[lane] =", *FLAG)
+
+
+def test_a_lane_releases_for_its_warp_before_they_meet() -> None:
+    fault = {"meets": False}
+    expect(by_a_flag, fault, "global-race", "Out[lane] =", "Data[lane] =", *FLAG)
+
+
+def test_a_scope_that_does_not_reach_the_other_cta() -> None:
+    expect(by_a_flag, {"store": "release.cta"}, "global-race", "ld.", "st.", *FLAG)
+    expect(by_a_flag, {"load": "acquire.cta"}, "global-race", "ld.", "st.", *FLAG)
+
+
+# ---------------------------------------------------------------------------- the last one
+
+
+def last_block(first: str = "fence.acq_rel.gpu", second: str = "fence.acq_rel.gpu") -> Any:
+    @T.function
+    def kernel(
+        Parts: T.Tensor((4, 64), "int32"),
+        Count: T.Tensor((1,), "uint32"),
+        Out: T.Tensor((64,), "int32"),
+    ):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=64))
+        tid, block = T.cuda.thread_idx("x"), T.cuda.block_idx("x")
+        last = T.alloc_shared((1,), "uint32", layout="default", align=4)
+        Parts[block, tid] = block + tid
+        T.cuda.cta_sync()
+        if tid == 0:
+            before: T.uint32 = 0
+            T.ptx[first]()
+            T.ptx["atom.relaxed.gpu.global.add.u32"](before, Count.ptr_to([0]), T.uint32(1))
+            T.ptx[second]()
+            last[0] = before
+        T.cuda.cta_sync()
+        if last[0] == T.uint32(3):
+            total: T.int32 = 0
+            for i in range(4):
+                total += Parts[i, tid]
+            Out[tid] = total
+
+    return kernel
+
+
+LAST = zeros(4, 64), zeros(1, dtype="uint32"), zeros(64)
+
+
+def test_fences_around_an_atomic_operation_reach_other_ctas() -> None:
+    here, there = "total += Parts", "Parts[block, tid] ="
+    expect(last_block, {"first": "fence.acq_rel.cta"}, "global-race", here, there, *LAST)
+    expect(last_block, {"second": "fence.acq_rel.cta"}, "global-race", here, there, *LAST)
+
+
+def test_every_thread_may_fence_before_the_barrier_of_its_cta() -> None:
+    @T.function
+    def kernel(
+        Parts: T.Tensor((4, 64), "int32"),
+        Count: T.Tensor((1,), "uint32"),
+        Out: T.Tensor((64,), "int32"),
+    ):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=64))
+        tid, block = T.cuda.thread_idx("x"), T.cuda.block_idx("x")
+        last = T.alloc_shared((1,), "uint32", layout="default", align=4)
+        Parts[block, tid] = block + tid
+        T.ptx["membar.gl"]()
+        T.cuda.cta_sync()
+        if tid == 0:
+            before: T.uint32 = 0
+            T.ptx["atom.global.add.u32"](before, Count.ptr_to([0]), T.uint32(1))
+            last[0] = before
+        T.cuda.cta_sync()
+        T.ptx["membar.gl"]()
+        if last[0] == T.uint32(3):
+            total: T.int32 = 0
+            for i in range(4):
+                total += Parts[i, tid]
+            Out[tid] = total
+
+    for schedule in SCHEDULES:
+        assert found(kernel, *map(np.copy, LAST), schedule=schedule) == []
+
+
+# ---------------------------------------------------------------------------- all of the grid
+
+
+def grid_barrier(turns: int = 3, wait: str = "acquire.gpu") -> Any:
+    @T.function
+    def kernel(
+        Count: T.Tensor((1,), "uint32"),
+        Data: T.Tensor((8, 64), "int32"),
+        Out: T.Tensor((8, 64), "int32"),
+    ):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=8, block=64))
+        tid, block = T.cuda.thread_idx("x"), T.cuda.block_idx("x")
+        for turn in range(turns):
+            Data[block, tid] = 100 * turn + tid
+            for half in range(2):
+                T.cuda.cta_sync()
+                if tid == 0:
+                    seen: T.uint32 = 0
+                    T.ptx["red.release.gpu.global.add.u32"](Count.ptr_to([0]), T.uint32(1))
+                    while seen < T.cast(8 * (2 * turn + half + 1), "uint32"):
+                        T.ptx["ld." + wait + ".global.u32"](seen, Count.ptr_to([0]))
+                T.cuda.cta_sync()
+                if half == 0:
+                    Out[block, tid] = Data[(block + 1) % 8, tid]
+
+    return kernel
+
+
+def test_a_barrier_of_the_grid() -> None:
+    arrays = zeros(1, dtype="uint32"), zeros(8, 64), zeros(8, 64)
+    here, there = "Out[block, tid] =", "Data[block, tid] ="
+    expect(grid_barrier, {"wait": "relaxed.gpu"}, "global-race", here, there, *arrays)
+
+
+def locked(take: str = "acquire.gpu", give: str = "release.gpu") -> Any:
+    @T.function
+    def kernel(Lock: T.Tensor((1,), "uint32"), Sum: T.Tensor((1,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=6, block=32))
+        if T.cuda.lane_id() == 0:
+            taken: T.uint32 = 1
+            while taken != T.uint32(0):
+                T.ptx["atom." + take + ".global.cas.b32"](
+                    taken, Lock.ptr_to([0]), T.uint32(0), T.uint32(1)
+                )
+            Sum[0] = Sum[0] + 1
+            T.ptx["atom." + give + ".global.exch.b32"](taken, Lock.ptr_to([0]), T.uint32(0))
+
+    return kernel
+
+
+def test_a_lock() -> None:
+    arrays = zeros(1, dtype="uint32"), zeros(1)
+    for schedule in SCHEDULES:
+        assert found(locked(), *map(np.copy, arrays), schedule=schedule) == []
+        for fault in ({"take": "relaxed.gpu"}, {"give": "relaxed.gpu"}):
+            faults = found(locked(**fault), *map(np.copy, arrays), schedule=schedule)
+            # The sum is read and written, and each is a race with the write of another CTA.
+            assert {each[0] for each in faults} == {"global-race"}
+            assert all("Sum[0]" in line for each in faults for line in each[1:])
+
+
+# ---------------------------------------------------------------------------- clusters
+
+
+def in_a_cluster(arrive: str = "release") -> Any:
+    @T.function
+    def kernel(Data: T.Tensor((4, 32), "int32"), Out: T.Tensor((4, 32), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=32, cluster=2))
+        lane, block = T.cuda.lane_id(), T.cuda.block_idx("x")
+        Data[block, lane] = lane
+        T.ptx["barrier.cluster.arrive." + arrive]()
+        T.ptx["barrier.cluster.wait.acquire"]()
+        Out[block, lane] = Data[block ^ 1, lane]
+
+    return kernel
+
+
+def test_the_barrier_of_a_cluster() -> None:
+    arrays = zeros(4, 32), zeros(4, 32)
+    here, there = "Out[block, lane] =", "Data[block, lane] ="
+    expect(in_a_cluster, {"arrive": "relaxed"}, "global-race", here, there, *arrays)
