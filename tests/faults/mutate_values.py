@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from mutate_order import form_of, is_arrival, is_barrier
+from mutate_order import form_of, is_arrival, is_barrier, is_wait
 from mutations import (
     BOUNDS,
     HANGS,
@@ -74,8 +74,10 @@ def _counts(stmt: Stmt) -> Iterator[tuple[int, Expr, tuple[int, ...]]]:
         steps: tuple[int, ...] = (1, -1)
     elif is_barrier(form):
         steps = (32, -32)
-    else:
+    elif is_wait(form):
         steps = (1,)  # to wait for more groups than needed is no fault
+    else:
+        return
     for position, given in _named(stmt, "count", "b", "N"):
         yield position, given, steps
 

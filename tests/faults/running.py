@@ -18,6 +18,7 @@ import mutate_tiles as _tiles
 import mutate_values as _values
 from corpus import Case, Entry, corpus
 from equivalent import reason_why
+from missed import REASONS as MISSED
 from mutations import Mutant, mutants_of
 
 import tilewright
@@ -129,10 +130,11 @@ def judged(entry: Entry, mutant: Mutant, known: Verdict) -> Verdict:
 
 
 def _line(entry: Entry, mutant: Mutant, verdict: Verdict, values: list[str]) -> str:
-    reason = reason_why(entry.name, mutant.name)
-    outcome = verdict.kind or ("equivalent" if reason else "MISSED")
-    if verdict.detected and reason:
-        outcome += " (listed as equivalent)"
+    equivalent = reason_why(entry.name, mutant.name) is not None
+    listed = "equivalent" if equivalent else "missed" * ((entry.name, mutant.name) in MISSED)
+    outcome = verdict.kind or listed or "MISSED"
+    if verdict.detected and listed:
+        outcome += f" (listed as {listed})"
     elif verdict.detected and verdict.kind not in mutant.change.kinds:
         outcome += " (another kind)"
     cells = [entry.name, mutant.name, mutant.group, outcome, " ".join(values)]
