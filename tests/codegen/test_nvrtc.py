@@ -20,8 +20,6 @@ from tilewright.runtime import nvrtc
 from tilewright.runtime.nvrtc import (
     KernelUsage,
     build,
-    compile_cubin,
-    compile_ptx,
     excerpt,
     read_usage,
 )
@@ -47,8 +45,8 @@ def _nvrtc() -> None:
 
 
 def test_cubin_and_ptx() -> None:
-    assert compile_cubin(SOURCE, target("sm_90a"), "twice").startswith(b"\x7fELF")
-    ptx = compile_ptx(SOURCE, target("sm_80"), "twice")
+    assert build(SOURCE, target("sm_90a"), "twice").cubin.startswith(b"\x7fELF")
+    ptx = build(SOURCE, target("sm_80"), "twice").ptx
     assert ".target sm_80" in ptx and ".entry twice" in ptx
 
 
@@ -73,7 +71,7 @@ def test_usage() -> None:
 
 def test_products_are_not_contracted() -> None:
     source = 'extern "C" __global__ void k(float *x) { x[0] = x[1] * x[2] + x[3]; }'
-    assert "fma" not in compile_ptx(source, target("sm_90a"), "k")
+    assert "fma" not in build(source, target("sm_90a"), "k").ptx
 
 
 def test_a_fault_shows_the_log_and_the_line() -> None:
@@ -106,7 +104,7 @@ def test_an_instruction_that_the_target_lacks(instruction: str, arch: str) -> No
 
 def test_threads() -> None:
     def compiled(_: int) -> bytes:
-        return compile_cubin(SOURCE, target("sm_80"), "twice")
+        return build(SOURCE, target("sm_80"), "twice").cubin
 
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(compiled, range(12)))

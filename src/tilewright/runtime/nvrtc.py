@@ -3,7 +3,7 @@
 May import `base`. NVRTC comes with the extra `cuda` of this package and is loaded when it is
 first used; any number of threads may ask for it, and it serves one at a time.
 
-    cubin = compile_cubin(source, target("sm_90a"), "kernel")
+    cubin = build(source, target("sm_90a"), "kernel").cubin
 """
 
 from __future__ import annotations
@@ -110,16 +110,6 @@ def _build(nvrtc: Any, source: str, target: Target, name: str) -> Build:
         return Build(cubin, ptx, log)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-
-
-def compile_cubin(source: str, target: Target, name: str) -> bytes:
-    """Compile CUDA C++ to a cubin for exactly that target; raises as `build` does."""
-    return build(source, target, name).cubin
-
-
-def compile_ptx(source: str, target: Target, name: str) -> str:
-    """Compile CUDA C++ to PTX for a target; raises as `build` does."""
-    return build(source, target, name).ptx
 
 
 def version() -> tuple[int, int]:

@@ -21,14 +21,13 @@ from tilewright.sim.check.lanes import synchronise
 from tilewright.sim.check.rows import run
 from tilewright.sim.check.signals import signalling
 from tilewright.sim.check.watch import WatchMachine, owner_of
-from tilewright.sim.engine.calls import is_literal, kind_of, passed
+from tilewright.sim.engine.calls import is_literal, kind_of, passed, taken
 from tilewright.sim.engine.context import RECORD
 from tilewright.sim.engine.flight import awaited_group
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.observer import Observer
 from tilewright.sim.engine.sites import Site
-from tilewright.sim.engine.spelling import scalar_type
 
 _CELLS = {"tmem_load": state.CELL_LOADS, "tmem_store": state.CELL_STORES}
 
@@ -248,21 +247,9 @@ def _pass(f: WatchMachine, form: Form, operands: Sequence[Lanes]) -> None:
 
 
 def _parameters(f: WatchMachine, operands: Sequence[Any]) -> tuple[list[Lanes], list[str]]:
-    """Name the parameters of a function that takes operands that are not literals."""
+    """Take the operands of a function that watches, and the buffer that it must not leave."""
     f.span = (f.lanes(UINT32, "%low", 0), f.lanes(UINT32, "%room", 0))
-    inside: list[Lanes] = []
-    parameters: list[str] = []
-    for index, each in enumerate(operands):
-        dtype, width, text = kind_of(each)
-        if text is not None:
-            inside.append(f.lanes(dtype, text, 0))
-        elif width:
-            parameters.append(f"ptr %p{index}")
-            inside.append(f.restore(f"%p{index}", dtype))
-        else:
-            parameters.append(f"{scalar_type(dtype)} %p{index}")
-            inside.append(f.lanes(dtype, f"%p{index}", 0))
-    return inside, parameters
+    return taken(f, operands)
 
 
 def _finish(f: WatchMachine, parameters: Sequence[str]) -> str:

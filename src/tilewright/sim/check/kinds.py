@@ -27,7 +27,8 @@ class Kind:
     `title` says what is wrong, `missing` what the program lacks, `effect` what a GPU does then,
     `mend` the usual remedy. In `missing`, `{now}` and `{before}` stand for who made the later
     access and the earlier one, and `{memory}` for what both touch. The guilty line is the later
-    one, or where `blames_earlier` is set the earlier one: the mend belongs there.
+    one, or where `blames_earlier` is set the earlier one: the mend belongs there. `reserved` ones
+    are of instructions that are not there yet.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Kind:
     severity: Severity = "error"
     blames_earlier: bool = False
     case: str = ""
+    reserved: bool = False
 
     @property
     def key(self) -> str:
@@ -156,6 +158,7 @@ KINDS = (
         "wrong values",
         "execute the fence of wgmma before the first one and after register writes; touch "
         "accumulators only after the wait for their group",
+        reserved=True,
     ),
     Kind(
         "tmem-access",
@@ -221,6 +224,7 @@ KINDS = (
         "the peer stays until {now} is done, and what is signalled to it has cluster scope",
         "a fault, or stale reads",
         "end with a cluster barrier; arrive at a peer with .cluster scope",
+        reserved=True,
     ),
     Kind(
         "out-of-bounds",
@@ -263,6 +267,7 @@ KINDS = (
         "no wait for the preceding launch stands before {now} reads {memory}",
         "stale data",
         "wait for the grid dependency before the first access to what the launch before writes",
+        reserved=True,
     ),
     Kind(
         "tensormap-fence",
@@ -271,6 +276,7 @@ KINDS = (
         "wrong copies",
         "release and acquire the tensor map by the fences of the tensormap proxy",
         blames_earlier=True,
+        reserved=True,
     ),
     Kind(
         "setmaxnreg",
@@ -278,6 +284,7 @@ KINDS = (
         "all warps of a warpgroup execute setmaxnreg, and the sums fit the register file",
         "an illegal instruction, or a hang",
         "let whole warpgroups execute it, and mend the numbers",
+        reserved=True,
     ),
     Kind(
         "read-only-load",

@@ -89,19 +89,7 @@ class Calls:
         stem = "".join(c if c.isalnum() else "_" for c in form.text)
         f = self.module.machine(f"issue_{stem}", "%site")
         f.mask = f.unpack(f.lanes(UINT32, "%mask", 0))
-        parameters = ["ptr %ctx, i32 %mask, i32 %site"]
-        inside: list[Lanes] = []
-        for index, each in enumerate(operands):
-            dtype, width, text = kind_of(each)
-            if text is not None:
-                inside.append(f.lanes(dtype, text, 0))
-            elif width:
-                parameters.append(f"ptr %p{index}")
-                inside.append(f.restore(f"%p{index}", dtype))
-                f.homes[str(inside[-1].value)] = f"%p{index}"
-            else:
-                parameters.append(f"{scalar_type(dtype)} %p{index}")
-                inside.append(f.lanes(dtype, f"%p{index}", 0))
+        inside, parameters = taken(f, operands)
         assert form.declaration.compute is not None
         results = list(form.declaration.compute(f, form, *inside) or ())
         if form.declaration.result == "uniform":
@@ -113,7 +101,7 @@ class Calls:
                 each = f.select(f.mask, each, f.restore(at, each.dtype))
             f.function.emit(f"store {_held(each)} {f.to_memory(each)}, ptr {at}, align 8")
         f.function.emit("ret void")
-        listed = ", ".join([*parameters, "ptr %out"])
+        listed = ", ".join(["ptr %ctx, i32 %mask, i32 %site", *parameters, "ptr %out"])
         name = f.function.finish("void", listed, "noinline", by_content=True)
         self._results[name] = kinds
         return name
@@ -186,6 +174,24 @@ def kind_of(operand: Operand) -> tuple[DType, int, str | None]:
     if isinstance(operand, Row):
         return operand.dtype, WARP, None
     return operand.dtype, operand.width, literal(operand)
+
+
+def taken(f: NativeMachine, operands: Sequence[Operand]) -> tuple[list[Lanes], list[str]]:
+    """Take operands inside a function: those that are no literals are its parameters."""
+    inside: list[Lanes] = []
+    parameters: list[str] = []
+    for index, each in enumerate(operands):
+        dtype, width, text = kind_of(each)
+        if text is not None:
+            inside.append(f.lanes(dtype, text, 0))
+        elif width:
+            parameters.append(f"ptr %p{index}")
+            inside.append(f.restore(f"%p{index}", dtype))
+            f.homes[str(inside[-1].value)] = f"%p{index}"
+        else:
+            parameters.append(f"{scalar_type(dtype)} %p{index}")
+            inside.append(f.lanes(dtype, f"%p{index}", 0))
+    return inside, parameters
 
 
 def _loaded(m: NativeMachine, operand: Operand) -> Lanes:
