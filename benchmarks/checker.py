@@ -1,11 +1,12 @@
 """What the checker finds, what it says of correct kernels, and what it costs.
 
-    python benchmarks/checker.py [--json out.json] [--size 512] [--only table costs edit]
+    python benchmarks/checker.py [--json out.json] [--docs] [--size 512] [--only table costs edit]
 
 Every fault that `tests/faults` makes of every correct kernel is run under the checker: the table
 has the found ones of all, by kind of mutation and generation; faults that are none are left out.
 Beside them stands what compute-sanitizer finds of some of them, as `tools/sanitizer.py` has seen
-on an H200 (`benchmarks/sanitizer.json`), and what is found here of the same. Costs are checked
+on an H200 (`benchmarks/sanitizer.json`), and what is found here of the same; with `--docs` the
+table is written to `docs/checker.md`. Costs are checked
 calls beside unchecked ones, the least of several. An edit is one line left out of a product of
 256³; the time is that of `tilewright check` in a new process.
 """
@@ -34,8 +35,9 @@ from tilewright import driver
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "faults"))
 
-from corpus import GENERATIONS, corpus, integers, read  # noqa: E402
+from corpus import GENERATIONS, Entry, corpus, integers, read  # noqa: E402
 from equivalent import reason_why  # noqa: E402
+from mutations import Mutant  # noqa: E402
 from running import SCHEDULES, checked, judged, mutants, sound  # noqa: E402
 
 REPEATS = 7
@@ -47,16 +49,16 @@ SANITIZER = ROOT / "benchmarks" / "sanitizer.json"
 # Columns of the table beside the generations: of the mutants that a GPU has run, one of each group
 # and kernel, how many compute-sanitizer finds, and how many of the same are found here.
 OTHER, SAME = "compute-sanitizer", "the same here"
+COLUMNS = (*GENERATIONS.values(), OTHER, SAME)
+PAGE = ROOT / "docs" / "checker.md"
+BEGIN, END = "<!-- written by benchmarks/checker.py --docs -->", "<!-- up to here -->"
 
 # ---------------------------------------------------------------------------- what is found
 
 
 def table(sanitized: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Run every mutant; give a row for each kind of mutation."""
-    found: Counter[tuple[str, str]] = Counter()
-    total: Counter[tuple[str, str]] = Counter()
-    seen = {(case["kernel"], case["mutant"]): bool(case["found_by"]) for case in sanitized}
-    missed: list[str] = []
+    results: list[tuple[Entry, Mutant, bool]] = []
     reports: list[int] = []
     equivalent = 0
     for entry in corpus().values():
@@ -66,32 +68,42 @@ def table(sanitized: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 equivalent += 1
                 continue
             verdict = judged(entry, mutant, known)
-            detected = verdict.detected
+            results.append((entry, mutant, verdict.detected))
             if verdict.findings:
                 reports.append(len(verdict.findings))
-            results = {entry.generation: detected}
-            if (entry.name, mutant.name) in seen:
-                results |= {OTHER: seen[entry.name, mutant.name], SAME: detected}
-            for column, result in results.items():
-                for group in (mutant.group, "all"):
-                    total[group, column] += 1
-                    found[group, column] += result
-            if not detected:
-                missed.append(f"{entry.name}: {mutant.name}")
+    rows = counted(results, sanitized)
+    missed = [f"{entry.name}: {mutant.name}" for entry, mutant, found in results if not found]
+    rows[-1] |= {"equivalent": equivalent, "missed": missed, "findings": Counter(reports)}
+    return rows
+
+
+def counted(
+    results: list[tuple[Entry, Mutant, bool]], sanitized: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Count which mutants are found, in a row for each kind of mutation and one for all."""
+    found: Counter[tuple[str, str]] = Counter()
+    total: Counter[tuple[str, str]] = Counter()
+    seen = {(case["kernel"], case["mutant"]): bool(case["found_by"]) for case in sanitized}
+    for entry, mutant, detected in results:
+        here = {entry.generation: detected}
+        if (entry.name, mutant.name) in seen:
+            here |= {OTHER: seen[entry.name, mutant.name], SAME: detected}
+        for column, result in here.items():
+            for group in (mutant.group, "all"):
+                total[group, column] += 1
+                found[group, column] += result
     groups = sorted({group for group, _ in total} - {"all"})
-    rows: list[dict[str, Any]] = [
+    return [
         {
             "group": group,
             **{
                 column: [found[group, column], total[group, column]]
-                for column in (*GENERATIONS.values(), OTHER, SAME)
+                for column in COLUMNS
                 if total[group, column]
             },
         }
         for group in (*groups, "all")
     ]
-    rows[-1] |= {"equivalent": equivalent, "missed": missed, "findings": Counter(reports)}
-    return rows
 
 
 def alarms(sanitized: list[dict[str, Any]]) -> dict[str, Any]:
@@ -197,9 +209,8 @@ def _share(pair: list[int] | None) -> str:
 
 def show(report: dict[str, Any]) -> None:
     """Print what has been measured."""
-    columns = [*GENERATIONS.values(), OTHER, SAME]
     if rows := report.get("table"):
-        present = [name for name in columns if any(row.get(name) for row in rows)]
+        present = [name for name in COLUMNS if any(row.get(name) for row in rows)]
         print(f"{'mutation':24}" + "".join(f"{name:>18}" for name in present))
         for row in rows:
             cells = "".join(f"{_share(row.get(name)):>18}" for name in present)
@@ -223,6 +234,38 @@ def show(report: dict[str, Any]) -> None:
         print(f"; with nothing in the cache, the first verdict: {times['first']:.2f} s")
 
 
+def paragraph(rows: list[dict[str, Any]], sanitized: list[dict[str, Any]]) -> str:
+    """Lay the table out as the page about the checker has it, and count what else a GPU has shown.
+
+    What is no fault of a mutant does not count as not found.
+    """
+    head = ("a fault made by a change of", *COLUMNS)
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in rows:
+        name = "**all**" if row["group"] == "all" else row["group"]
+        cells = (name, *(_share(row.get(column)) for column in COLUMNS))
+        lines.append(f"| {' | '.join(cells)} |")
+    faults = [each for each in sanitized if each["mutant"]]
+    faults = [each for each in faults if reason_why(each["kernel"], each["mutant"]) is None]
+    silent = Counter(each["ends"] for each in faults if not each["found_by"])
+    correct = [each for each in sanitized if not each["mutant"]]
+    alarms = sum(bool(each["found_by"]) for each in correct)
+    lines += [
+        "",
+        f"Of the {silent.total()} faults that {OTHER} says nothing about, {silent['hangs']} hang, "
+        f"{silent['wrong']} give wrong numbers and {silent['']} give right ones, on that day. It "
+        f"reports errors in {alarms} of {len(correct)} correct kernels.",
+    ]
+    return "\n".join(lines)
+
+
+def with_table(page: str, rows: list[dict[str, Any]], sanitized: list[dict[str, Any]]) -> str:
+    """Put the table into the page, where it is marked."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{paragraph(rows, sanitized)}\n\n{END}{after}"
+
+
 def main() -> None:
     """Print the figures, and write them as JSON where that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -230,6 +273,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=512, help="of the products that are timed")
     parser.add_argument("--only", nargs="*", default=["table", "alarms", "costs", "edit"])
     parser.add_argument("--sanitizer", type=Path, default=SANITIZER, help="see tools/sanitizer.py")
+    parser.add_argument("--docs", action="store_true", help="write the table to its page, too")
     given = parser.parse_args()
     sanitized = json.loads(given.sanitizer.read_text())
     measures: dict[str, Callable[[], Any]] = {
@@ -243,6 +287,8 @@ def main() -> None:
     show(report)
     if given.json:
         given.json.write_text(json.dumps(report, indent=1))
+    if given.docs and "table" in report:
+        PAGE.write_text(with_table(PAGE.read_text(), report["table"], sanitized))
 
 
 if __name__ == "__main__":

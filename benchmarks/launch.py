@@ -48,6 +48,22 @@ def tilewright_call() -> tuple[str, Call]:
     return f"tilewright {tilewright.__version__}", tilewright.compile(add, backend="gpu")
 
 
+def changing_call() -> tuple[str, Call]:
+    """Launch on tensors that lie elsewhere at each call than at the last."""
+    ex = tilewright.compile(add, backend="gpu")
+    turned = False
+
+    def call(a: Any, b: Any, out: Any) -> None:
+        nonlocal turned
+        turned = not turned
+        if turned:
+            ex(b, a, out)
+        else:
+            ex(a, b, out)
+
+    return f"tilewright {tilewright.__version__}, two tensors change places", call
+
+
 def cuda_core_call() -> tuple[str, Call]:
     """Launch the same cubin by `cuda.core`, on PyTorch's stream, addresses taken at each call."""
     core = importlib.import_module("cuda.core")
@@ -121,7 +137,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parsed = parser.parse_args()
     torch = importlib.import_module("torch")
-    makes = (tilewright_call, cuda_core_call, torch_call, triton_call)
+    makes = (tilewright_call, changing_call, cuda_core_call, torch_call, triton_call)
     rows = {make: row for make in makes if (row := prepared(make)) is not None}
     times: dict[Any, list[float]] = {make: [] for make in rows}
     for number in range(parsed.batches + parsed.batches // 10):

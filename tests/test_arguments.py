@@ -350,7 +350,7 @@ class Exported:
         self.array = array
         self.device = device
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, stream: int | None = None, **options: Any) -> Any:
         return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -384,7 +384,8 @@ def test_a_capsule_that_is_refused_is_reported() -> None:
             raise BufferError("not now")
 
     error = refusal([tensor("A", 4)], Closed(np.zeros(4, np.float32)))
-    assert error.code == "argument-kind" and error.found == "not now" and "'A'" in error.message
+    assert error.code == "argument-kind" and error.found == "a Closed: not now"
+    assert "'A'" in error.message
 
 
 def test_a_pointer_takes_any_shape() -> None:
@@ -413,10 +414,119 @@ def test_a_strided_tensor_of_torch_is_copied_back() -> None:
     assert t.float().tolist() == [[2.0] * 3] * 2
 
 
-def test_a_tensor_that_requires_grad_says_so() -> None:
+@pytest.mark.parametrize("make", ["leaf", "parameter", "result"])
+def test_a_tensor_that_requires_grad_is_read_and_written_where_nothing_is_recorded(
+    make: str,
+) -> None:
     torch = pytest.importorskip("torch")
-    error = refusal([tensor("A", 4)], torch.zeros(4, requires_grad=True))
-    assert error.code == "argument-kind" and "detach" in (error.found or "")
+    t = torch.zeros(4, requires_grad=True)
+    t = {"leaf": t, "parameter": torch.nn.Parameter(torch.zeros(4)), "result": t * 2}[make]
+    assert take([tensor("A", 4)], t).values["A"] == t.data_ptr()
+    error = refusal([tensor("A", 4)], t, written="A")
+    assert error.code == "argument-read-only" and "torch.no_grad()" in (error.hint or "")
+    assert take([tensor("A", 4)], t.detach(), written="A").values["A"] == t.data_ptr()
+    with torch.no_grad():
+        assert take([tensor("A", 4)], t, written="A").values["A"] == t.data_ptr()
+
+
+def test_tensors_that_lost_their_memory_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    whole = torch.zeros(1024)
+    view, rest = whole[512:516], whole[:4]
+    whole.untyped_storage().resize_(0)
+    for lost in (view, rest):
+        error = refusal([tensor("A", 4)], lost)
+        assert error.code == "argument-kind" and "lost its memory" in error.message
+        assert "storage of 0 bytes" in (error.found or "")
+    whole.untyped_storage().resize_(20)
+    assert take([tensor("A", 4)], rest).values["A"] == whole.data_ptr()
+    assert "of 20 bytes" in (refusal([tensor("A", 4)], view).found or "")
+
+
+def test_a_tensor_without_elements_needs_no_memory() -> None:
+    torch = pytest.importorskip("torch")
+    assert take([tensor("A", 0)], torch.zeros(0)).memories[0].size == 0
+
+
+def test_tensors_without_memory_are_called_what_they_are() -> None:
+    torch = pytest.importorskip("torch")
+    fake = pytest.importorskip("torch._subclasses.fake_tensor")
+
+    class Wrapper(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner: Any) -> Any:
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, function: Any, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError(function)
+
+    with fake.FakeTensorMode():
+        imagined = torch.zeros(4, device="cuda")
+    for tensor_of, name in (
+        (imagined, "FakeTensor"),
+        (torch.zeros(4, device="meta"), "Tensor that only stands for one"),
+        (Wrapper(torch.zeros(4)), "Wrapper, which wraps others"),
+        (torch.zeros(4).to_sparse(), "torch.sparse_coo"),
+    ):
+        error = refusal([tensor("A", 4)], tensor_of)
+        assert error.code == "argument-kind" and name in (error.found or "")
+        assert "CPU" not in str(error)
+
+
+def test_tensors_of_transformations_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+
+    def ask(t: Any) -> Any:
+        error = refusal([tensor("A", 4)], t)
+        assert error.code == "argument-kind" and "torch.vmap" in (error.found or "")
+        assert "custom_op" in (error.hint or "")
+        return t.sum()
+
+    torch.vmap(ask)(torch.zeros(2, 4))
+    torch.func.grad(ask)(torch.zeros(4))
+    torch.func.functionalize(ask)(torch.zeros(4))
+
+
+class Shown:
+    """An array that CUDA's interface for Python shows."""
+
+    def __init__(self, array: np.ndarray, **changes: Any) -> None:
+        self.array = array
+        found = {**array.__array_interface__, **changes}
+        self.__cuda_array_interface__ = found
+
+
+@pytest.mark.parametrize(
+    ("array", "changes", "code", "text"),
+    [
+        (np.zeros(4, ">f4"), {}, "argument-dtype", "byte order"),
+        (np.zeros(4, "f4"), {"mask": np.zeros(4, bool)}, "argument-kind", "a masked one"),
+        (np.zeros(4, "f4"), {"strides": (6,)}, "argument-kind", "strides of (6,) bytes"),
+        (np.zeros(4, "f4"), {"stream": 0}, "argument-kind", "1 is the default stream"),
+        (np.zeros(4, "f4"), {"data": (0, False)}, "argument-kind", "has no memory"),
+        (np.zeros(4, "f4"), {"typestr": "float"}, "argument-dtype", "float64"),
+    ],
+)
+def test_what_cuda_s_interface_cannot_mean_is_refused(
+    array: np.ndarray, changes: dict[str, Any], code: str, text: str
+) -> None:
+    program = Program("kernel", (tensor("A", 4),), (), ())
+    with pytest.raises(LaunchError) as caught:
+        bind(program, (Shown(array, **changes),), frozenset(), "cuda")
+    assert caught.value.code == code and text in str(caught.value)
+
+
+def test_arrays_without_memory_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    lost = torch.zeros(4)
+    lost.untyped_storage().resize_(0)
+    shown = Exported(np.zeros(4, np.float32))
+    shown.array = lost
+    assert "has no memory" in refusal([tensor("A", 4)], shown).message
 
 
 def test_tensors_that_are_yet_to_be_negated_or_conjugated_are_refused() -> None:

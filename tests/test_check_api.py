@@ -254,10 +254,11 @@ def test_findings_name_the_schedule_that_shows_them(
     assert f"the schedule {schedule} shows it again" in str(finding)
     assert sorted(ran) == ["eager", "late", "random:1", "random:2", "random:3"]
     assert ran[-1] == "late", "its own schedule is the last, and its outputs stay"
-    # And it replays.
+    # And it replays, and says so again.
     ran, launch = seen(schedule)
     monkeypatch.setattr("tilewright.runtime.simulator.Simulator.launch", launch)
-    assert caught(tilewright.compile(orderly, schedule=schedule, check=True), *arrays())
+    replayed = caught(tilewright.compile(orderly, schedule=schedule, check=True), *arrays())
+    assert replayed.findings[0].schedule == schedule
     assert ran == [schedule]
 
 

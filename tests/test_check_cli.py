@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -162,6 +164,56 @@ def test_a_program_without_launches_is_told(tmp_path: Path) -> None:
     assert done.returncode == 0 and "nothing was checked" in done.stderr
 
 
+def test_a_program_that_is_not_there_is_a_wrong_option(tmp_path: Path) -> None:
+    done = command("check", "--json", "a.json", "absent.py", cwd=tmp_path)
+    assert done.returncode == 2 and "[bad-option]" in done.stderr
+    assert "checked" not in done.stderr and not (tmp_path / "a.json").exists()
+
+
+def test_a_program_that_fails_before_a_call_is_told(tmp_path: Path) -> None:
+    done = command("check", program(tmp_path, "tilewright.compile(orderly)(a)"))
+    assert done.returncode == 1 and "no kernel was called" not in done.stderr
+    assert "no call of a kernel had come to its end, so nothing was checked" in done.stderr
+
+
+ENDLESS = """
+@T.function
+def endless(A: T.Tensor((32,), "int32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    while A[0] == 0:
+        A[1] = A[1] + 1
+
+{before}
+print("ready", flush=True)
+tilewright.compile(endless, target="sm_90a")(np.zeros(32, np.int32))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="interrupts are sent in another way there")
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ("", "no call of a kernel had come to its end, so nothing was checked"),
+        ("run(turned)", "the checker found 1 error in 1 call, up to the interrupt"),
+    ],
+    ids=["first", "second"],
+)
+def test_an_interrupt_of_a_launch_is_told(tmp_path: Path, before: str, told: str) -> None:
+    path = program(tmp_path, ENDLESS.format(before=before))
+    line = [sys.executable, "-m", "tilewright", "check", str(path)]
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        _, report = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"tilewright: {told}\n" in report and "tilewright: interrupted" in report
+    assert "no kernel was called" not in report
+
+
 def test_modules_are_checked(tmp_path: Path) -> None:
     program(tmp_path, "run(turned)\nprint(sys.argv[1:])")
     done = command("check", "-m", "program", "--json", cwd=tmp_path)
@@ -191,15 +243,31 @@ def test_files_are_written_and_are_the_same_each_time(tmp_path: Path) -> None:
     assert len(made) == 1
     ((report, log),) = made
     assert [each["kind"] for each in json.loads(report)["findings"]] == ["race", "out-of-bounds"]
+    assert {each["schedule"] for each in json.loads(report)["findings"]} == {"late"}
     assert json.loads(report)["calls"] == 3
     results = json.loads(log)["runs"][0]["results"]
     uris = {each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results}
     assert uris == {"program.py"}
 
 
-def test_files_that_cannot_be_written(tmp_path: Path) -> None:
-    done = command("check", "--json", tmp_path / "no" / "a.json", program(tmp_path, "run(orderly)"))
-    assert done.returncode == 1 and "[bad-option]" in done.stderr
+@pytest.mark.parametrize("option", ["--json", "--sarif"])
+@pytest.mark.parametrize("name", ["no/a.json", ".", ""])
+def test_files_that_cannot_be_written_are_refused_before_the_run(
+    tmp_path: Path, option: str, name: str
+) -> None:
+    program(tmp_path, "print('ran')")
+    done = command("check", option, name, "program.py", cwd=tmp_path)
+    assert done.returncode == 2 and "cannot be written [bad-option]" in done.stderr
+    assert not done.stdout and "checked" not in done.stderr
+
+
+def test_a_file_that_is_there_stays_until_there_are_findings(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("old")
+    path = program(tmp_path, "print(open('a.json').read(), sorted(os.listdir()))")
+    path.write_text("import os\n" + path.read_text())
+    done = command("check", "--json", "a.json", "program.py", cwd=tmp_path)
+    assert done.stdout == "old ['a.json', 'program.py']\n", done.stderr
+    assert json.loads((tmp_path / "a.json").read_text())["findings"] == []
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -245,6 +313,21 @@ def test_orderly(tilewright_check):
 def test_fault(tilewright_check):
     run(outside)
 
+def test_expected(tilewright_check):
+    checked = tilewright.compile(turned, check=True)
+    with pytest.raises(tilewright.CheckError):
+        checked(a, out)
+    with pytest.raises(tilewright.CheckError):
+        executable(a, out, check=True)
+    assert not tilewright_check.findings()
+
+def test_unexpected(tilewright_check):
+    executable(a, out, check=True)
+
+def test_expected_fault(tilewright_check):
+    with pytest.raises(tilewright.CheckError):
+        tilewright.compile(outside, check=True)(a, out)
+
 @pytest.mark.tilewright_allow("hazard")
 def test_no_kind(tilewright_check):
     pass
@@ -270,6 +353,8 @@ def test_the_fixture_fails_a_test_by_what_is_found(tmp_path: Path) -> None:
     outcomes = {name: outcome(done, f"test_{name}") for name in ("unchecked", "checked", "allowed")}
     assert outcomes == {"unchecked": "PASSED", "checked": "FAILED", "allowed": "PASSED"}
     assert outcome(done, "test_orderly") == "PASSED" and outcome(done, "test_fault") == "FAILED"
+    assert outcome(done, "test_expected") == outcome(done, "test_expected_fault") == "PASSED"
+    assert outcome(done, "test_unexpected") == "FAILED"
     assert outcome(done, "test_no_kind") == "ERROR" and "'hazard' is not a kind" in done.stdout
     assert "error: two accesses to the same memory have no order" in done.stdout
 

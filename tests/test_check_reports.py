@@ -91,15 +91,17 @@ def only(*given: RawFinding) -> Finding:
 
 
 def test_a_finding_reads_from_the_guilty_line_down() -> None:
-    finding = only(raw(address=SHARED + 128 + 4 * (16 + 3), count=7, cta=3))
+    address = SHARED + 128 + 4 * (16 + 3)
+    sides = {"site": place(41, "write"), "other": place(40)}
+    finding = only(raw(address=address, count=7, cta=3, **sides))
     lines = Path(__file__).read_text().splitlines()
     assert str(finding).splitlines() == [
         "error: two accesses to the same memory have no order, and one of them writes [race]",
-        f"  --> {HERE}:40:5",
-        f"   40 | {lines[39]}",
-        "      |     ^^^^^^",
-        f"  after {HERE}:41:5",
+        f"  --> {HERE}:41:5",
         f"   41 | {lines[40]}",
+        "      |     ^^^^^^",
+        f"  after {HERE}:40:5",
+        f"   40 | {lines[39]}",
         "      |     ^^^^^^",
         "  here: write, by warp 1, lanes 0-3",
         "  there: read, by warp 0, lanes 0-31",
@@ -191,9 +193,9 @@ def test_what_is_read_too_early_is_told_as_the_missing_order_only() -> None:
 def test_errors_come_first_then_ctas_then_the_order_of_occurrence() -> None:
     order = [
         raw("missing-proxy-fence-war", cta=0),
-        raw(cta=2, other=place(1)),
-        raw(cta=1, other=place(2)),
-        raw(cta=1, other=place(3)),
+        raw(cta=2, site=place(51), other=place(1)),
+        raw(cta=1, site=place(52), other=place(2)),
+        raw(cta=1, site=place(53), other=place(3)),
     ]
     lines = [
         each.other_location.line for each in findings(order, launched()) if each.other_location
@@ -316,6 +318,93 @@ def test_arrivals_that_lack() -> None:
     assert "full[1] has 2 of 5 arrivals in phase 0" in finding.notes
     line = line_of(kernel, "arrive.shared")
     assert any("it is arrived at by" in note and f":{line}:" in note for note in finding.notes)
+    came = f"warp 0, lanes 0-1 came, by mbarrier.arrive.shared::cta.b64 at {HERE}:{line}:13"
+    assert came in finding.notes
+
+
+def test_who_has_arrived_in_a_phase_before_and_not_again_and_where_it_is() -> None:
+    @T.function
+    def kernel(Out: T.Tensor((1,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=96))
+        warp, lane = T.cuda.warp_id(), T.cuda.lane_id()
+        turns = T.alloc_shared((1,), "uint64", layout="default", align=8)
+        if T.cuda.thread_idx("x") == 0:
+            T.ptx.mbarrier.init.shared.b64(turns.ptr_to([0]), T.uint32(2))
+        T.cuda.cta_sync()
+        if warp < 2 and lane == 0:
+            T.ptx.mbarrier.arrive.shared__cta.b64(T.ptx.SINK, turns.ptr_to([0]))
+        T.cuda.mbarrier_wait(turns.ptr_to([0]), 0)
+        T.cuda.cta_sync()
+        if warp == 0 and lane == 0:
+            T.ptx.mbarrier.arrive.shared__cta.b64(T.ptx.SINK, turns.ptr_to([0]), T.uint32(1))
+        if warp == 1:
+            T.ptx.bar.sync(T.uint32(5), T.uint32(64))
+        T.cuda.mbarrier_wait(turns.ptr_to([0]), 1)
+
+    finding = hang(kernel)
+    assert finding.kind == "mbarrier-arrival"
+    arrive = "mbarrier.arrive.shared::cta.b64"
+    first, again = (line_of(kernel, text) for text in ("SINK, turns.ptr_to([0]))", "uint32(1))"))
+    elsewhere = line_of(kernel, "bar.sync(T.uint32(5)")
+    assert f"warp 0, lane 0 came, by {arrive} at {HERE}:{again}:13" in finding.notes
+    assert (
+        f"warp 1, lane 0 came before, by {arrive} at {HERE}:{first}:13, and not again: "
+        f"it waits at {HERE}:{elsewhere}:13" in finding.notes
+    )
+
+
+def test_the_mbarrier_that_nobody_arrives_at_is_at_the_root() -> None:
+    @T.function
+    def kernel(Out: T.Tensor((1,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+        warp, lane = T.cuda.warp_id(), T.cuda.lane_id()
+        full = T.alloc_shared((1,), "uint64", layout="default", align=8)
+        empty = T.alloc_shared((1,), "uint64", layout="default", align=8)
+        if T.cuda.thread_idx("x") == 0:
+            T.ptx.mbarrier.init.shared.b64(full.ptr_to([0]), T.uint32(1))
+            T.ptx.mbarrier.init.shared.b64(empty.ptr_to([0]), T.uint32(1))
+        T.cuda.cta_sync()
+        if warp == 1 and lane == 0:
+            for turn in range(3):
+                T.cuda.mbarrier_wait(empty.ptr_to([0]), (turn + 1) % 2)
+                T.ptx.mbarrier.arrive.shared__cta.b64(T.ptx.SINK, full.ptr_to([0]))
+        if warp == 0:
+            for turn in range(3):
+                T.cuda.mbarrier_wait(full.ptr_to([0]), turn % 2)
+
+    finding = hang(kernel)
+    assert finding.kind == "mbarrier-arrival"
+    assert finding.location and finding.location.line == line_of(kernel, "wait(empty")
+    assert any(note.endswith("arrives at empty") for note in finding.notes)
+
+
+def test_who_has_come_to_a_named_barrier_and_gone_on() -> None:
+    @T.function
+    def kernel(Out: T.Tensor((1,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+        if T.cuda.thread_idx("x") < 32:
+            T.ptx.bar.arrive(T.uint32(3), T.uint32(96))
+        else:
+            T.ptx.bar.sync(T.uint32(3), T.uint32(96))
+
+    line = line_of(kernel, "bar.arrive")
+    assert f"warp 0 came, by bar.arrive at {HERE}:{line}:13" in hang(kernel).notes
+
+
+def test_what_a_cta_has_no_room_for_is_counted() -> None:
+    @T.function
+    def kernel(Out: T.Tensor((2, 160), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=2, block=32))
+        s = T.alloc_shared((160,), "int32", layout="default", align=16)
+        for k in [*range(150)]:
+            if T.cuda.lane_id() == 0:
+                Out[T.cuda.block_idx("x"), k] = s[k]
+
+    finding = found(kernel, np.zeros((2, 160), np.int32))
+    assert finding.count == 2 * 128
+    assert finding.notes == (
+        "a CTA tells of 128 findings at most: 44 more were met, and are not told",
+    )
 
 
 def test_an_mbarrier_at_which_nobody_arrives() -> None:

@@ -120,19 +120,27 @@ def test_numerics(tmp_path: Path, options: tuple[str, ...], found: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code"),
+    ("options", "code", "exit_code"),
     [
-        (["--schedule", "sometimes"], "bad-option"),
-        (["--schedule", "late:3"], "bad-option"),
-        (["--target", "sm_1"], "unknown-target"),
-        (["--backend", "gpu"], "missing-tool"),
-        (["--keep", "numpy"], "bad-option"),
+        (["--schedule", "sometimes"], "bad-option", 2),
+        (["--schedule", "late:3"], "bad-option", 2),
+        (["--target", "sm_1"], "unknown-target", 1),
+        (["--backend", "gpu"], "missing-tool", 1),
+        (["--keep", "numpy"], "bad-option", 2),
     ],
 )
-def test_wrong_options_are_typed_errors(script: Path, options: list[str], code: str) -> None:
+def test_wrong_options_are_typed_errors(
+    script: Path, options: list[str], code: str, exit_code: int
+) -> None:
     done = tilewright("run", *options, script)
-    assert done.returncode == 1 and f"[{code}]" in done.stderr
+    assert done.returncode == exit_code and f"[{code}]" in done.stderr
     assert "Traceback" not in done.stderr and "<string>" not in done.stderr
+
+
+def test_a_bad_option_of_the_program_is_its_failure(script: Path) -> None:
+    script.write_text(HEAD + "tvm_tirx.compile(double, backend='moon')\n")
+    done = tilewright("run", script)
+    assert done.returncode == 1 and "[bad-option]" in done.stderr and str(script) in done.stderr
 
 
 def test_two_dashes_end_the_options(script: Path) -> None:
@@ -147,7 +155,7 @@ def test_the_version_is_told() -> None:
 @pytest.mark.parametrize("output", ["missing/k.cubin", "."])
 def test_an_output_that_cannot_be_written_is_a_typed_error(script: Path, output: str) -> None:
     done = tilewright("build", script, "-o", output, cwd=script.parent)
-    assert done.returncode == 1 and "[bad-option]" in done.stderr
+    assert done.returncode == 2 and "[bad-option]" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -244,7 +252,7 @@ def test_the_fork_server_does_not_read_the_program() -> None:
 
 def test_a_missing_script_is_reported(tmp_path: Path) -> None:
     done = tilewright("run", tmp_path / "absent.py")
-    assert done.returncode == 1 and "[bad-option]" in done.stderr
+    assert done.returncode == 2 and "[bad-option]" in done.stderr
 
 
 def test_run_needs_something_to_run() -> None:
@@ -269,7 +277,7 @@ def test_source_finds_a_kernel_by_name(script: Path) -> None:
 
 def test_a_name_that_is_never_compiled_is_reported(script: Path) -> None:
     done = tilewright("source", f"{script}::absent")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "[bad-option]" in done.stderr and "double, negate" in done.stderr
 
 
@@ -365,7 +373,7 @@ def test_build_writes_a_cubin(script: Path, tmp_path: Path, first: bool) -> None
 def test_a_build_that_fails_leaves_the_old_file(script: Path, tmp_path: Path) -> None:
     output = tmp_path / "k.cubin"
     output.write_bytes(b"old")
-    assert tilewright("build", f"{script}::absent", "-o", output).returncode == 1
+    assert tilewright("build", f"{script}::absent", "-o", output).returncode == 2
     assert output.read_bytes() == b"old"
 
 
@@ -402,7 +410,7 @@ def test_run_takes_a_folder_with_a_main_file(tmp_path: Path) -> None:
 
 def test_run_says_that_a_folder_has_no_main_file(tmp_path: Path) -> None:
     done = tilewright("run", tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "__main__.py" in done.stderr and "[bad-option]" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -102,8 +102,14 @@ def test_options_that_do_not_go_together(folder: Path, options: tuple[str], told
     assert not (folder / "out.json").exists()
 
 
+def test_a_timeline_that_cannot_be_written_is_refused_before_the_run(folder: Path) -> None:
+    done = tilewright("run", "--trace", "no/out.json", "program.py", cwd=folder)
+    assert done.returncode == 2 and "cannot be written [bad-option]" in done.stderr
+    assert "is simulated for" not in done.stderr
+
+
 def test_what_is_no_trace_is_an_error(folder: Path) -> None:
     (folder / "other.json").write_text("{}")
     for name, told in (("other.json", "is not a trace"), ("none.json", "cannot be read")):
         done = tilewright("view", name, cwd=folder)
-        assert done.returncode == 1 and told in done.stderr
+        assert done.returncode == 2 and told in done.stderr

@@ -148,7 +148,7 @@ def test_an_interrupt_has_no_traceback(command: str, monkeypatch: pytest.MonkeyP
 
 def test_a_pattern_that_matches_nothing_is_a_typed_error() -> None:
     done = tilewright("isa", "ldmatrx")
-    assert done.returncode == 1 and "[bad-option]" in done.stderr
+    assert done.returncode == 2 and "[bad-option]" in done.stderr
     assert "did you mean ldmatrix" in done.stderr
 
 

@@ -115,10 +115,47 @@ def test_read_only_arrays_are_refused_only_as_outputs() -> None:
     assert caught.value.code == "argument-read-only" and "'Out'" in str(caught.value)
 
 
-def test_an_empty_grid_is_refused() -> None:
+def test_an_empty_array_is_nothing_to_do() -> None:
+    tilewright.compile(scale)(np.zeros(0, np.float32), np.zeros(0, np.float32), 1)
+
+
+@T.function
+def counted_out(Out: T.Tensor((n,), "float32"), blocks: T.int32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=blocks, block=32))
+    if T.cuda.block_idx("x") == 0 and T.cuda.thread_idx("x") < n:
+        Out[T.cuda.thread_idx("x")] = T.float32(1)
+
+
+def test_an_empty_grid_is_refused_where_no_array_is_empty() -> None:
+    ex, out = tilewright.compile(counted_out), np.zeros(4, np.float32)
     with pytest.raises(LaunchError) as caught:
-        tilewright.compile(scale)(np.zeros(0, np.float32), np.zeros(0, np.float32), 1)
+        ex(out, 0)
     assert caught.value.code == "launch-shape" and caught.value.location is not None
+    assert "nothing to do" in (caught.value.hint or "")
+    ex(out, 1)
+    assert (out == 1).all()
+    ex(out[:0], 1)  # the grid has CTAs, which find nothing to do
+
+
+def test_a_call_takes_a_stream_wherever_it_runs() -> None:
+    ex, a, out = tilewright.compile(scale), np.ones(4, np.float32), np.zeros(4, np.float32)
+    ex(a, out, 2, stream=0)
+    assert (out == 2).all()
+    with pytest.raises(LaunchError) as caught:
+        ex(a, out, 3, stream="main")
+    assert caught.value.code == "bad-option" and (out == 2).all()
+
+
+@T.function
+def own_stream(stream: T.Tensor((4,), "float32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=4))
+    stream[T.cuda.thread_idx("x")] = T.float32(1)
+
+
+def test_a_parameter_may_be_called_stream() -> None:
+    out = np.zeros(4, np.float32)
+    tilewright.compile(own_stream)(stream=out)
+    assert (out == 1).all()
 
 
 def test_a_launch_beyond_its_memory_is_refused() -> None:

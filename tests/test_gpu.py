@@ -21,7 +21,7 @@ from tilewright.driver import Defaults, session
 from tilewright.runtime import arrays, cuda_driver, staging
 from tilewright.runtime.cuda_driver import Gpu, describe_gpu, find_gpu
 from tilewright.runtime.gpu import Launcher
-from tilewright.runtime.launch_attributes import Attribute, Config, attributes, stream_handle
+from tilewright.runtime.launch_attributes import Attribute, Config, attributes
 
 T: Any = simt
 n = T.dynamic("n")
@@ -63,6 +63,22 @@ def options(Out: T.Tensor((64,), "int32")):
     Out[T.cuda.lane_id()] = 1
 
 
+@T.function
+def clustered(Out: T.Tensor((64,), "int32"), ctas: T.int32, room: T.int32):
+    T.device_entry(
+        launch=T.cuda.LaunchConfig(grid=16, block=32, cluster=ctas, dynamic_smem_bytes=room)
+    )
+    Out[T.cuda.lane_id()] = ctas
+
+
+@T.function
+def preferring(Out: T.Tensor((64,), "int32")):
+    T.device_entry(
+        launch=T.cuda.LaunchConfig(grid=16, block=32, cluster=2, preferred_cluster=(4, 4))
+    )
+    Out[T.cuda.lane_id()] = 1
+
+
 # ---------------------------------------------------------------------------- a driver
 
 
@@ -100,7 +116,17 @@ class FakeDriver:
     encoded: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
     free_bytes: int | None = None
     run: Callable[[Launched], None] | None = None
+    # What streams were told, in order: ("launch", stream), ("record", stream), ("wait", stream).
+    told: list[tuple[str, int | None]] = field(default_factory=list[Any])
+    capturing: set[int] = field(default_factory=set[int])
+    modes: list[str] = field(default_factory=list[str])
+    pending: list[int] = field(default_factory=list[int])
+    pointers: dict[int, int] = field(default_factory=dict[int, int])
+    waits: int = 0
     CUresult = Status
+    CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
+    CUpointer_attribute = SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL="ordinal")
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
     CUdevice_attribute = SimpleNamespace(
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR="major",
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR="minor",
@@ -118,6 +144,36 @@ class FakeDriver:
 
     def cuDeviceGetAttribute(self, attribute: str, device: int) -> tuple[int, int]:
         return 0, self.capability // 10 if attribute == "major" else self.capability % 10
+
+    def cuDeviceTotalMem(self, device: int) -> tuple[int, int]:
+        return 0, 1 << 32
+
+    def cuEventCreate(self, flags: int) -> tuple[int, str]:
+        return 0, "event"
+
+    def cuEventRecord(self, event: str, stream: int) -> tuple[int]:
+        self.told.append(("record", stream))
+        return (0,)
+
+    def cuStreamWaitEvent(self, stream: int, event: str, flags: int) -> tuple[int]:
+        self.told.append(("wait", stream))
+        return (0,)
+
+    def cuEventDestroy(self, event: str) -> tuple[int]:
+        return (0,)
+
+    def cuStreamIsCapturing(self, stream: int) -> tuple[int, int]:
+        return 0, int(stream in self.capturing)
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: str) -> tuple[int, str]:
+        self.modes.append(mode)
+        return 0, "global"
+
+    def cuStreamQuery(self, stream: int) -> tuple[int]:
+        return (self.pending.pop(0) if self.pending else 0,)
+
+    def cuPointerGetAttribute(self, attribute: str, address: int) -> tuple[int, int]:
+        return (0, self.pointers[address]) if address in self.pointers else (1, 0)
 
     def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[int, int]:
         return 0, 1000 + device
@@ -137,7 +193,8 @@ class FakeDriver:
         return 0, 0
 
     def cuCtxSynchronize(self) -> tuple[int]:
-        return (0,)
+        self.waits += 1
+        return (self.pending.pop(0) if self.pending else 0,)
 
     def cuModuleLoadData(self, cubin: bytes) -> tuple[int, int]:
         self.loaded.append(cubin)
@@ -201,6 +258,7 @@ class FakeDriver:
                 [ctypes.c_uint64.from_address(slot).value for slot in slots if slot],
             )
         )
+        self.told.append(("launch", read.stream))
         if self.run is not None:
             self.run(self.launches[-1])
         return 0
@@ -227,8 +285,11 @@ class FakeTensor:
     """A tensor of PyTorch on a GPU, whose memory is NumPy's."""
 
     is_cuda = True
+    is_cpu = is_meta = False
     layout = "strided"
     negated = False
+    requires_grad = False
+    freed = False
 
     def __init__(self, array: Any, device: int = 0) -> None:
         self.array, self.device = array, device
@@ -236,7 +297,17 @@ class FakeTensor:
         self.dtype = DTYPES.setdefault(array.dtype.name, _TorchType(array.dtype.name))
 
     def data_ptr(self) -> int:
-        return self.array.__array_interface__["data"][0]
+        return 0 if self.freed else self.array.__array_interface__["data"][0]
+
+    def untyped_storage(self) -> Any:
+        size = 0 if self.freed else self.array.nbytes * 8
+        return SimpleNamespace(nbytes=lambda: size, device=SimpleNamespace(type="cuda"))
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def numel(self) -> int:
+        return self.array.size
 
     def stride(self) -> tuple[int, ...]:
         return tuple(each // self.array.itemsize for each in self.array.strides)
@@ -277,6 +348,10 @@ class FakeTorch:
     Tensor = FakeTensor
     nn = SimpleNamespace(Parameter=type("Parameter", (FakeTensor,), {}))
     cuda = SimpleNamespace(is_available=lambda: True)
+    recording: bool = True
+
+    def is_grad_enabled(self) -> bool:
+        return self.recording
 
     @property
     def _C(self) -> Any:
@@ -349,7 +424,7 @@ def test_later_calls_reuse_the_buffers(fake: FakeDriver, torch: FakeTorch) -> No
     ]
     assert [value(each.pointers[2]) for each in fake.launches] == [0.0, 1.0, 2.0]
     assert [each.stream for each in fake.launches] == [100, 101, 102]
-    assert cubins == [1] and len(launch._local.plans) == 1
+    assert cubins == [1] and len(launch.local.plans) == 1
 
 
 def test_other_sizes_get_a_plan_of_their_own(fake: FakeDriver, torch: FakeTorch) -> None:
@@ -357,14 +432,19 @@ def test_other_sizes_get_a_plan_of_their_own(fake: FakeDriver, torch: FakeTorch)
     for size in (32, 64, 32, 64):
         launch.launch((vector(size), vector(size), 1.0))
     assert [each.grid[0] for each in fake.launches] == [1, 2, 1, 2]
-    assert len(launch._local.plans) == 2
+    assert len(launch.local.plans) == 2
 
 
 def test_plans_are_forgotten_when_there_are_many(fake: FakeDriver, torch: FakeTorch) -> None:
     launch = launcher(fake, scale)
-    for size in range(1, 100):
+    for size in range(1, 600):
         launch.launch((vector(size), vector(size), 1.0))
-    assert len(launch._local.plans) <= 64
+        launch.launch((vector(1000), vector(1000), 1.0))
+    assert len(launch.local.plans) <= 512
+    prepared = len(fake.modes)
+    launch.launch((vector(599), vector(599), 1.0))
+    launch.launch((vector(1000), vector(1000), 1.0))
+    assert len(fake.modes) == prepared, "what was used lately is kept"
 
 
 def test_a_number_that_shapes_the_launch_is_evaluated(fake: FakeDriver, torch: FakeTorch) -> None:
@@ -376,6 +456,24 @@ def test_a_number_that_shapes_the_launch_is_evaluated(fake: FakeDriver, torch: F
     assert [each.pointers[1] & 0xFF for each in fake.launches] == [2, 5, 2]
     assert fake.allowed == [(0x400, "shared", 100_000)]
     assert {each.shared for each in fake.launches} == {100_000}
+
+
+def test_a_later_launch_may_need_more_than_those_before(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch, out = launcher(fake, clustered), vector(64, np.int32)
+    needs = [(2, 0), (16, 0), (8, 60_000), (16, 50_000), (16, 70_000), (2, 0), (16, 70_000)]
+    for _ in range(2):
+        for ctas, room in needs:
+            launch.launch((out, ctas, room))
+    expected = [("clusters", 1), ("shared", 60_000), ("shared", 70_000)]
+    assert fake.allowed == [(0x400, *each) for each in expected]
+    assert len(fake.launches) == 14
+
+
+def test_a_preferred_cluster_may_be_larger_than_is_portable(
+    fake: FakeDriver, torch: FakeTorch
+) -> None:
+    launcher(fake, preferring).launch((vector(64, np.int32),))
+    assert fake.allowed == [(0x400, "clusters", 1)]
 
 
 def test_options_become_attributes(fake: FakeDriver, torch: FakeTorch) -> None:
@@ -405,6 +503,7 @@ def test_without_torch_the_default_stream_is_used(
 ) -> None:
     monkeypatch.setattr(lazy, "loaded", lambda name: None)
     a, out = Interface(np.zeros(32, np.float32)), Interface(np.zeros(32, np.float32))
+    fake.pointers = {each.array.ctypes.data: 0 for each in (a, out)}
     launcher(fake, scale).launch((a, out, 1.0))
     assert fake.launches[0].stream is None and fake.context == 1000
     assert fake.launches[0].pointers[:2] == [a.array.ctypes.data, out.array.ctypes.data]
@@ -528,8 +627,8 @@ def test_a_call_with_arrays_of_the_host_is_not_taken_for_another(
 
 def test_empty_arrays_of_the_host_take_no_memory(fake: FakeDriver) -> None:
     a, out = np.zeros(0, np.float32), np.zeros(0, np.float32)
-    error = refused(launcher(fake, scale), a, out, 1.0)
-    assert error.code == "launch-shape" and not fake.memory
+    launcher(fake, scale).launch((a, out, 1.0))
+    assert not fake.memory and not fake.launches
 
 
 def test_the_memory_of_copies_is_freed_whatever_happens(fake: FakeDriver) -> None:
@@ -546,9 +645,9 @@ def test_the_memory_of_copies_is_freed_whatever_happens(fake: FakeDriver) -> Non
 # ---------------------------------------------------------------------------- refusals
 
 
-def refused(launch: Launcher, *arguments: Any) -> TilewrightError:
+def refused(launch: Launcher, *arguments: Any, stream: Any = None) -> TilewrightError:
     with pytest.raises(TilewrightError) as caught:
-        launch.launch(arguments)
+        launch.launch(arguments, stream)
     return caught.value
 
 
@@ -664,17 +763,6 @@ def test_options_that_cannot_be_read_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(LaunchError) as caught:
         attributes(given, None, {}, None)
     assert caught.value.code == "bad-option"
-
-
-def test_streams_of_many_kinds() -> None:
-    class Protocol:
-        def __cuda_stream__(self) -> tuple[int, int]:
-            return 0, 5
-
-    streams = (5, SimpleNamespace(cuda_stream=5), SimpleNamespace(ptr=5), Protocol())
-    assert {stream_handle(each) for each in streams} == {5}
-    with pytest.raises(LaunchError):
-        stream_handle("main")
 
 
 # ---------------------------------------------------------------------------- where it runs
@@ -811,6 +899,104 @@ def test_a_real_launch_and_its_capture() -> None:
         ex(out, out, 2.0)
     graph.replay()
     assert torch.equal(out, a * 6)
+
+
+@T.function
+def counting(Out: T.Tensor((1024,), "int32"), by: T.int32):
+    T.device_entry(
+        launch=T.cuda.LaunchConfig(grid=8, block=128, programmatic_stream_serialization=True)
+    )
+    i = T.cuda.block_idx("x") * 128 + T.cuda.thread_idx("x")
+    T.ptx.griddepcontrol.launch_dependents()
+    T.ptx.griddepcontrol.wait()
+    Out[i] = Out[i] + by
+
+
+@needs_gpu
+def test_real_grids_that_depend_on_one_another_see_what_was_written() -> None:
+    torch = pytest.importorskip("torch")
+    gpu = find_gpu()
+    if gpu is None or gpu.capability < 90:
+        pytest.skip("there are no dependent launches")
+    ex, out = tilewright.compile(counting, backend="gpu"), torch.zeros(1024, device="cuda").int()
+    for by in range(1, 201):
+        ex(out, by)
+    assert out.tolist() == [200 * 201 // 2] * 1024
+
+
+@needs_gpu
+def test_real_clusters_and_shared_memory_may_grow() -> None:
+    torch = pytest.importorskip("torch")
+    gpu = find_gpu()
+    if gpu is None or gpu.capability < 90:
+        pytest.skip("there are no clusters")
+    ex, out = tilewright.compile(clustered, backend="gpu"), torch.zeros(64, device="cuda").int()
+    for ctas, room in ((2, 0), (16, 0), (4, 100_000), (16, 60_000), (1, 0)):
+        ex(out, ctas, room)
+        assert out[:32].tolist() == [ctas] * 32
+
+
+@needs_gpu
+def test_a_real_tensor_that_lost_its_memory_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    ex = tilewright.compile(scale, backend="gpu")
+    whole, out = torch.ones(1 << 20, device="cuda"), torch.zeros(1000, device="cuda")
+    for view in (whole[:1000], whole[1000:2000]):
+        for _ in range(3):
+            ex(view, out, 2.0)
+    views = whole[:1000], whole[1000:2000]
+    whole.untyped_storage().resize_(0)
+    for view in views:
+        for _ in range(2):
+            with pytest.raises(LaunchError) as caught:
+                ex(view, out, 2.0)
+            assert caught.value.code == "argument-kind"
+    a = torch.ones(1000, device="cuda")
+    ex(a, out, 3.0)
+    assert torch.equal(out, a * 3)
+
+
+@needs_gpu
+def test_a_real_parameter_is_read_and_written_without_grad() -> None:
+    torch = pytest.importorskip("torch")
+    ex = tilewright.compile(scale, backend="gpu")
+    weight, out = torch.nn.Parameter(torch.ones(64, device="cuda")), torch.zeros(64, device="cuda")
+    for _ in range(3):
+        ex(weight, out, 2.0)
+        assert torch.equal(out, torch.full_like(out, 2.0))
+        with pytest.raises(LaunchError) as caught:
+            ex(out, weight, 1.0)
+        assert caught.value.code == "argument-read-only"
+        with torch.no_grad():
+            ex(out, weight, 0.5)
+            assert torch.equal(weight, torch.ones_like(weight))
+
+
+@needs_gpu
+def test_real_tensors_of_transformations_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    ex, out = tilewright.compile(scale, backend="gpu"), torch.zeros(64, device="cuda")
+    ex(torch.ones(64, device="cuda"), out, 1.0)
+
+    def call(a: Any) -> Any:
+        ex(a, out, 1.0)
+        return a.sum()
+
+    for transformed, shape in ((torch.vmap(call), (2, 64)), (torch.func.grad(call), (64,))):
+        with pytest.raises(LaunchError) as caught:
+            transformed(torch.ones(shape, device="cuda"))
+        assert caught.value.code == "argument-kind"
+
+
+@needs_gpu
+def test_a_real_empty_tensor_is_nothing_to_do() -> None:
+    torch = pytest.importorskip("torch")
+    ex = tilewright.compile(scale, backend="gpu")
+    for _ in range(3):
+        ex(torch.zeros(0, device="cuda"), torch.zeros(0, device="cuda"), 1.0)
+        a, out = torch.ones(40, device="cuda"), torch.zeros(40, device="cuda")
+        ex(a, out, np.float32(2.0))
+        assert torch.equal(out, a * 2)
 
 
 @needs_gpu

@@ -95,7 +95,7 @@ def test_maps_are_kept_for_addresses_that_come_again(fake: FakeDriver) -> None:
         launch.launch((a, vector(), 0))
     assert passed(fake) == [each.data_ptr() for each in (one, two, one, two, two)]
     assert [each[0] for each in fake.encoded] == [one.data_ptr(), two.data_ptr()]
-    assert len(launch._local.plans) == 1
+    assert len(launch.local.plans) == 1
 
 
 def test_other_numbers_make_other_maps(fake: FakeDriver) -> None:

@@ -48,6 +48,12 @@ def sized(Out: T.Tensor((64,), "int32"), blocks: T.int32):
     Out[T.cuda.lane_id()] = blocks
 
 
+@T.function
+def shaped_by_float(Out: T.Tensor((64,), "float32"), extent: T.float32):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1 + T.int32(extent > 3.0), block=32))
+    Out[T.cuda.lane_id()] = extent
+
+
 @pytest.fixture
 def fake() -> FakeDriver:
     return FakeDriver()
@@ -129,7 +135,119 @@ def test_a_number_that_shapes_the_launch_is_the_same_or_another_launch(
     assert [each.grid[0] for each in fake.launches] == [1, 1, 2, 2, 1, 1, 1]
 
 
+@pytest.mark.parametrize(
+    "numbers_in_turn",
+    [
+        (0.0, -0.0, 0.0, -0.0),
+        (1.0, 1, True, 1.0, np.float32(1.0)),
+        (0, -0.0, False, 0.0),
+        (math.nan, -math.nan, math.nan),
+        (2.0, 4.0, 2.0, 5e-324, 0.0, math.inf, -math.inf),
+    ],
+)
+def test_a_float_that_shapes_the_launch_is_passed_bit_by_bit(
+    fake: FakeDriver, torch: FakeTorch, numbers_in_turn: tuple[Any, ...]
+) -> None:
+    launch, out = launcher(fake, shaped_by_float), vector(64)
+    for _ in range(2):
+        for number in numbers_in_turn:
+            launch.launch((out, number))
+            launched = fake.launches[-1]
+            assert launched.grid[0] == (2 if number > 3 else 1)
+            bits = launched.pointers[1].to_bytes(8, "little")[:4]
+            assert bits == np.float32(number).tobytes(), number
+
+
+def test_a_nan_is_like_itself(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch, out = launcher(fake, shaped_by_float), vector(64)
+    for _ in range(10):
+        launch.launch((out, float("nan")))
+    assert len(launch.local.plans) == 1
+
+
+def test_numbers_of_numpy_are_taken_as_planned(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch, a, out = launcher(fake, scale), vector(64), vector(64)
+    launch.launch((a, out, 1.0))
+    prepared = len(fake.modes)
+    kinds = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
+    for number in (kind(each) for kind in kinds for each in (2.5, -0.0)):
+        launch.launch((a, out, number))
+        assert fake.launches[-1].pointers[2].to_bytes(8, "little")[:4] == (
+            np.float32(number).tobytes()
+        )
+    assert len(fake.modes) == prepared
+    assert refused(launch, a, out, np.float64(1e300)).code == "argument-dtype"
+
+
 # ---------------------------------------------------------------------------- tensors
+
+
+def test_a_tensor_that_lost_its_memory_is_refused(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch, a, out = launcher(fake, scale), vector(64), vector(64)
+    for times in range(4):  # never launched, prepared, as planned
+        for lost in (a, out):
+            lost.freed = True
+            error = refused(launch, a, out, 1.0)
+            assert error.code == "argument-kind" and "lost its memory" in error.message
+            lost.freed = False
+        launch.launch((a, out, 1.0))
+        assert len(fake.launches) == times + 1
+        assert fake.launches[-1].pointers[:2] == [a.data_ptr(), out.data_ptr()]
+
+
+def test_a_view_of_storage_that_was_freed_is_refused(fake: FakeDriver, torch: FakeTorch) -> None:
+    class View(FakeTensor):
+        def data_ptr(self) -> int:
+            return 4096 if self.freed else super().data_ptr()
+
+    View.__name__ = "Tensor"
+    torch.Tensor = View  # type: ignore[assignment]
+    launch, a, out = launcher(fake, scale), View(vector(64).array), View(vector(64).array)
+    for _ in range(3):
+        launch.launch((a, out, 1.0))
+        a.freed = True
+        assert "lost its memory" in refused(launch, a, out, 1.0).message
+        a.freed = False
+    assert len(fake.launches) == 3
+
+
+def test_a_call_that_failed_half_way_leaves_no_address_behind(
+    fake: FakeDriver, torch: FakeTorch
+) -> None:
+    launch, a, out = launcher(fake, scale), vector(64), vector(64)
+    for _ in range(4):
+        launch.launch((a, out, 1.0))
+        assert fake.launches[-1].pointers[:2] == [a.data_ptr(), out.data_ptr()]
+        lost = vector(64)
+        lost.freed = True
+        refused(launch, vector(64), lost, 1.0)
+        refused(launch, vector(64), vector(64), "1")
+
+
+def test_what_autograd_records_is_not_written(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch = launcher(fake, scale, written=frozenset({"Out"}))
+    a, out = vector(64), vector(64)
+    a.requires_grad = out.requires_grad = True
+    for times in range(4):
+        torch.recording = True
+        error = refused(launch, a, out, 1.0)
+        assert error.code == "argument-read-only" and "'Out'" in error.message
+        launch.launch((a, vector(64), 1.0))
+        torch.recording = False
+        launch.launch((a, out, 1.0))
+        assert len(fake.launches) == 2 * (times + 1)
+
+
+def test_a_call_that_failed_leaves_the_next_one_right(fake: FakeDriver, torch: FakeTorch) -> None:
+    launch, out = launcher(fake, numbers), vector(32)
+    for _ in range(3):
+        launch.launch((out, *USUAL.values()))
+    other = vector(32)
+    for wrong in ({"int8": 1000}, {"float64": "1"}):
+        refused(launch, other, *(USUAL | {"uint64": 5} | wrong).values())
+        launch.launch((out, *USUAL.values()))
+        launched = fake.launches[-1]
+        assert launched.pointers[0] == out.data_ptr() and launched.pointers[5] == USUAL["uint64"]
 
 
 def test_a_tensor_that_changed_in_place_is_seen(fake: FakeDriver, torch: FakeTorch) -> None:
@@ -163,7 +281,7 @@ def test_a_tensor_may_be_given_twice(fake: FakeDriver, torch: FakeTorch) -> None
         launch.launch((first, second, 1.0))
     expected = [[first.data_ptr(), second.data_ptr()] for first, second in pairs]
     assert [each.pointers[:2] for each in fake.launches] == expected
-    assert len(launch._local.plans) == 1
+    assert len(launch.local.plans) == 1
 
 
 def test_sparse_tensors_are_refused(fake: FakeDriver, torch: FakeTorch) -> None:
@@ -174,12 +292,13 @@ def test_sparse_tensors_are_refused(fake: FakeDriver, torch: FakeTorch) -> None:
             raise RuntimeError("sparse tensors do not have strides")
 
         data_ptr: Any = stride
+        untyped_storage: Any = stride
 
     Sparse.__name__ = "Tensor"
     torch.Tensor = Sparse  # type: ignore[assignment]
     launch = launcher(fake, scale)
     error = refused(launch, Sparse(np.zeros(8, np.float32)), vector(8), 1.0)
-    assert error.code == "argument-kind" and "do not have strides" in (error.found or "")
+    assert error.code == "argument-kind" and "sparse_coo" in (error.found or "")
 
 
 def test_threads_launch_on_their_own_tensors(fake: FakeDriver, torch: FakeTorch) -> None:
@@ -254,6 +373,7 @@ OTHERS: dict[str, Callable[[Any], Any]] = {
     "sparse": lambda torch: torch.zeros(2, 3).to_sparse(),
     "parameter": lambda torch: torch.nn.Parameter(torch.zeros(2, 3)),
     "subclass": lambda torch: torch.zeros(2, 3).as_subclass(type("Own", (torch.Tensor,), {})),
+    "with a gradient": lambda torch: torch.zeros(2, 3, requires_grad=True),
     "array": lambda torch: np.zeros((2, 3), np.float32),
     "number": lambda torch: 1,
     "nothing": lambda torch: None,
@@ -296,7 +416,9 @@ def test_tensors_are_not_kept(real: Any) -> None:
     assert sys.getrefcount(one) == references and recognizes(one)
 
 
-@pytest.mark.parametrize("blind", ["sizes", "strides", "types", "device", "negated", "everything"])
+@pytest.mark.parametrize(
+    "blind", ["sizes", "strides", "types", "device", "negated", "gradient", "everything"]
+)
 def test_a_check_that_misses_a_difference_is_not_used(blind: str) -> None:
     torch = pytest.importorskip("torch")
 
@@ -309,6 +431,7 @@ def test_a_check_that_misses_a_difference_is_not_used(blind: str) -> None:
                 return None
             seen = {"sizes": tensor.shape, "types": tensor.dtype, "device": tensor.device}
             seen |= {"negated": tensor.is_neg(), "layout": tensor.layout}
+            seen |= {"gradient": tensor.requires_grad}
             if not tensor.is_sparse:
                 seen |= {"strides": tensor.stride()}
             return {name: each for name, each in seen.items() if name != blind}

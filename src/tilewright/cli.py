@@ -23,28 +23,36 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
+from typing import TYPE_CHECKING
 
 from tilewright import __version__, compat, driver
+from tilewright.base import lazy
 from tilewright.base.errors import CheckError, LaunchError
 from tilewright.base.findings import counted
 from tilewright.compat.children import children_begin_with
 from tilewright.compat.collected import Collected
 from tilewright.compat.names import PACKAGES
-from tilewright.compat.scripts import Choice, Script, caller_of, reported
+from tilewright.compat.scripts import Choice, Script, caller_of, is_of_command_line, reported
 from tilewright.driver import Defaults, Executable
 from tilewright.ir.statements import PARTS
 from tilewright.passes.show_state import Dump
 from tilewright.runtime.checking import Checking
-from tilewright.runtime.files import write_whole
+from tilewright.runtime.files import require_writable, write_whole
 from tilewright.sim.check.kinds import BY_NAME
-from tilewright.sim.check.report import as_json, as_sarif
-from tilewright.sim.trace.recorder import Recorder
-from tilewright.sim.trace.trace import trace_of
 from tilewright.view import tables
 from tilewright.view.command import file_of, pictured, timeline_of
 from tilewright.view.compiled import cache_tables, size_text
 from tilewright.view.doctor import doctor_tables
 from tilewright.view.forms import instruction_tables
+
+if TYPE_CHECKING:
+    from tilewright.sim.check import report
+    from tilewright.sim.trace import recorder as recording
+    from tilewright.sim.trace import trace as tracing
+else:
+    report = lazy.module("tilewright.sim.check.report")
+    recording = lazy.module("tilewright.sim.trace.recorder")
+    tracing = lazy.module("tilewright.sim.trace.trace")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,6 +93,10 @@ def _problem(parsed: Namespace) -> str | None:
 
 
 def _run(parsed: Namespace) -> int:
+    for name in (parsed.trace, parsed.json, parsed.sarif):
+        # Before the program runs, which may take long.
+        if name is not None:
+            _require_writable(name)
     if parsed.trace:
         _run_traced(parsed)
         return 0
@@ -93,6 +105,7 @@ def _run(parsed: Namespace) -> int:
         return 0
     checking = Checking(parsed.strict, frozenset(parsed.allow), parsed.schedules or 0)
     with Collected() as collected:
+        ended: BaseException | None = None
         try:
             _run_program(
                 parsed,
@@ -110,33 +123,44 @@ def _run(parsed: Namespace) -> int:
         except SystemExit as stop:
             if stop.code:
                 raise
+        except BaseException as error:
+            ended = error
+            raise
         finally:
-            _report(parsed, collected)
+            # Without a program nothing was to be checked.
+            if not is_of_command_line(ended):
+                _report(parsed, collected, ended)
         return int(checking.fails(collected.findings()))
 
 
-def _report(parsed: Namespace, collected: Collected) -> None:
-    """Tell what the checker found, once, on the error output and in files that were asked for."""
+def _report(parsed: Namespace, collected: Collected, ended: BaseException | None) -> None:
+    """Tell what the checker found, once, on the error output and in files that were asked for.
+
+    `ended` is what the program ended by, before its time; a call that it ended is not counted.
+    """
     findings, calls = collected.findings(), collected.calls()
     for each in findings:
         print(f"{each}\n", file=sys.stderr)
     if calls:
-        _say(f"the checker found {counted(findings)} in {calls} call{'s' * (calls != 1)}")
-    else:
+        found = f"the checker found {counted(findings)} in {calls} call{'s' * (calls != 1)}"
+        _say(f"{found}, up to the interrupt" if isinstance(ended, KeyboardInterrupt) else found)
+    elif ended is None:
         _say("no kernel was called, so nothing was checked")
+    else:
+        _say("no call of a kernel had come to its end, so nothing was checked")
     if parsed.json:
-        _write(parsed.json, as_json(findings, calls, __version__).encode())
+        _write(parsed.json, report.as_json(findings, calls, __version__).encode())
     if parsed.sarif:
-        _write(parsed.sarif, as_sarif(findings, __version__, Path.cwd()).encode())
+        _write(parsed.sarif, report.as_sarif(findings, __version__, Path.cwd()).encode())
 
 
 def _run_traced(parsed: Namespace) -> None:
     """Run a program, and write what its kernels did, also if one of them did not end well."""
-    recorder = Recorder(parsed.trace_cta or [(0, 0, 0)])
+    recorder = recording.Recorder(parsed.trace_cta or [(0, 0, 0)])
     try:
         _run_program(parsed, Defaults(recorder=recorder))
     finally:
-        trace = trace_of(recorder)
+        trace = tracing.trace_of(recorder)
         _write(parsed.trace, trace.json().encode())
         if not trace.timelines:
             _say("no kernel with such a CTA was simulated: the timeline is empty")
@@ -259,9 +283,20 @@ def _write(name: str, data: bytes) -> None:
     try:
         write_whole(Path(name), data)
     except OSError as error:
-        raise LaunchError(
-            f"the file {name!r} cannot be written", code="bad-option", found=error.strerror
-        ) from error
+        raise _unwritable(name, error) from error
+
+
+def _require_writable(name: str) -> None:
+    try:
+        require_writable(Path(name))
+    except OSError as error:
+        raise _unwritable(name, error) from error
+
+
+def _unwritable(name: str, error: OSError) -> LaunchError:
+    return LaunchError(
+        f"the file {name!r} cannot be written", code="bad-option", found=error.strerror
+    )
 
 
 def _compiled(parsed: Namespace) -> Executable:

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from functools import cache as cached
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from tilewright import codegen, sim
+from tilewright.base import lazy
 from tilewright.base.errors import CheckError, LaunchError, SimulationError, TargetError
 from tilewright.base.findings import Finding, counted
 from tilewright.base.store import NOWHERE, Store
@@ -41,15 +42,25 @@ from tilewright.runtime.arguments import Bound, bind, flattened
 from tilewright.runtime.cache import Cache, default_folder, opened
 from tilewright.runtime.checking import Checking, checked
 from tilewright.runtime.cuda_driver import Gpu, find_gpu, require_gpu
-from tilewright.runtime.gpu import Launcher
+from tilewright.runtime.gpu import Launcher, Local
 from tilewright.runtime.host import HostRun, Values
 from tilewright.runtime.nvdisasm import disassemble
 from tilewright.runtime.once import Once
 from tilewright.runtime.simulator import Simulator
 from tilewright.runtime.staging import stage
-from tilewright.sim.check.kinds import BY_NAME
-from tilewright.sim.trace.recorder import Grid, Recorder
-from tilewright.sim.trace.trace import Trace, trace_of
+from tilewright.runtime.streams import stream_handle
+from tilewright.runtime.tracing import leave_untraced
+
+if TYPE_CHECKING:
+    from tilewright.sim.check import kinds
+    from tilewright.sim.trace import recorder as recording
+    from tilewright.sim.trace import trace as tracing
+    from tilewright.sim.trace.recorder import Grid, Recorder
+    from tilewright.sim.trace.trace import Trace
+else:
+    kinds = lazy.module("tilewright.sim.check.kinds")
+    recording = lazy.module("tilewright.sim.trace.recorder")
+    tracing = lazy.module("tilewright.sim.trace.trace")
 
 BACKENDS = ("auto", "gpu", "sim")
 SCHEDULES = ("late", "eager", "random")
@@ -78,7 +89,8 @@ class Defaults:
     for, `allow` adds to it; checked calls run by `schedules` seeds too. `cpu` is LLVM's name of the
     processor to make code for, `dumps` are states to show. `on_compile` is called with every new
     executable, `on_call` before every call of one, `on_findings` with what each checked call has
-    found, which is then not raised. Where there is a `recorder`, calls run on the simulator and
+    found, which is then not raised, unless `raises_asked` and the program itself asks for its
+    check. Where there is a `recorder`, calls run on the simulator and
     tell it what happens; none is checked. `plain` says that calls are left as they are.
     Raises `TilewrightError` for a value that is none.
     """
@@ -96,6 +108,7 @@ class Defaults:
     allow: frozenset[str] = frozenset()
     schedules: int = 0
     on_findings: Callable[[Sequence[Finding]], None] | None = None
+    raises_asked: bool = False
     recorder: Recorder | None = None
     plain: bool = field(init=False)
 
@@ -180,14 +193,16 @@ class Executable:
         self._said_that_copies_are_made = False
         self._source = Once(lambda: codegen.generate(lowered, target).text)
         self._built = Once(lambda: nvrtc.build(self.source, target, self.name, store))
-        # Called for every launch: what it costs is what a launch costs.
         self._call = self._simulate
+        self._plans = Local()
         if gpu is not None:
             announce = partial(self._say_that_copies_are_made, "the CPU to the GPU")
             launcher = Launcher(
                 program, lowered, target, self._written, self.cubin, _print, announce
             )
             self._call = launcher.launch
+            self._plans = launcher.local
+        leave_untraced(Executable.__call__)
 
     @property
     def backend(self) -> str:
@@ -238,28 +253,41 @@ class Executable:
         *arguments: Any,
         check: Check | None = None,
         allow: Iterable[str] | None = None,
+        stream: Any = None,
         **named: Any,
     ) -> None:
         """Run the program, with arguments by position or name; arrays that it writes are changed.
 
         On a GPU it returns as soon as the launches are queued, unless arrays of the CPU are
-        copied there and back. `check` and `allow` are as in `compile`, for this call: a checked
-        call runs on the simulator. Raises `LaunchError` for arguments or a launch that cannot be,
+        copied there and back. `stream` is where the launches go: a handle as a number, an object
+        with `__cuda_stream__`, or a stream of PyTorch, CuPy or Numba; if it is left out, the
+        current one of the library that the arrays are of. On the simulator a call has run when it
+        returns. `check` and `allow` are as in `compile`, for this call: a checked call runs on the
+        simulator. Raises `LaunchError` for arguments or a launch that cannot be,
         `SimulationError` for what goes wrong in a kernel, and `CheckError` for what the checker
         finds.
         """
-        # As most calls are, and as quickly as that can be told.
-        if _session.plain and check is None and allow is None and not (named or self._check):
-            self._call(arguments)
+        # As most calls are, and as quickly as can be told: what that takes, a launch takes.
+        if (
+            _session.plain
+            and check is None
+            and allow is None
+            and stream is None
+            and not (named or self._check)
+        ):
+            if not self._plans.start(arguments):
+                self._call(arguments)
             return
         if _session.on_call is not None:
             _session.on_call(self)
+        if stream is not None and any(param.name == "stream" for param in self.program.params):
+            named["stream"], stream = stream, None
         checking = self._asked(check, allow, named)
         given = self._in_order(arguments, named) if named else arguments
         if _session.recorder is not None:
             self._record(given, _session.recorder)
         elif checking is None:
-            self._call(given)
+            self._call(given, stream)
         else:
             self._call_checked(given, checking)
 
@@ -274,13 +302,13 @@ class Executable:
             named["ctas"], ctas = ctas, None
         if _session.on_call is not None:
             _session.on_call(self)
-        recorder = Recorder() if ctas is None else Recorder(ctas)
+        recorder = recording.Recorder() if ctas is None else recording.Recorder(ctas)
         try:
             self._record(self._in_order(arguments, named) if named else arguments, recorder)
         except SimulationError as error:
-            error.trace = trace_of(recorder)
+            error.trace = tracing.trace_of(recorder)
             raise
-        return trace_of(recorder)
+        return tracing.trace_of(recorder)
 
     def _record(self, arguments: tuple[Any, ...], recorder: Recorder) -> None:
         with self._bound(arguments) as bound:
@@ -323,7 +351,9 @@ class Executable:
             )
         return (*arguments, *(named[name] for name in rest))
 
-    def _simulate(self, arguments: tuple[Any, ...]) -> None:
+    def _simulate(self, arguments: tuple[Any, ...], stream: Any = None) -> None:
+        if stream is not None:
+            stream_handle(stream)  # is to be one, though here nothing is left to wait for
         with self._bound(arguments) as bound:
             self._run(self._simulator, bound, _print)
 
@@ -373,14 +403,17 @@ class Executable:
                 [each for each in bound.memories if each.name in self._written],
             )
             found = checking.told(found)
-            if _session.on_findings is not None:
-                _session.on_findings(found)
+            fails = checking.fails(found)
+            collect = None if checking.raises and fails else _session.on_findings
+            if collect is not None:
+                collect(found)
             if fault is not None:
                 raise self._ended(fault, found, checking)
-        if _session.on_findings is None and checking.fails(found):
+        if collect is not None:
+            return
+        if fails:
             raise CheckError(found, self.name)
-        if _session.on_findings is None:
-            self._tell(found)
+        self._tell(found)
 
     def _ended(
         self, fault: CheckError, found: tuple[Finding, ...], checking: Checking
@@ -605,11 +638,12 @@ def _options(
 
 def _checking(check: Check, allow: frozenset[str]) -> Checking | None:
     """Say how calls are checked, if they are; what the session asks for comes first."""
-    if _session.check is not None:
+    raises = bool(check) and _session.raises_asked
+    if _session.check is not None and not raises:
         check = _session.check
     if not check:
         return None
-    return Checking(check == "strict", allow | _session.allow, _session.schedules)
+    return Checking(check == "strict", allow | _session.allow, _session.schedules, raises)
 
 
 def _check(check: Check) -> Check:
@@ -622,8 +656,8 @@ def _kinds(names: Iterable[str]) -> frozenset[str]:
     several = hasattr(names, "__iter__") and type(names) is not str
     listed: tuple[Any, ...] = tuple(names) if several else (names,)
     for name in listed:
-        if name not in tuple(BY_NAME):
-            _refuse("a kind of finding", name, tuple(BY_NAME))
+        if name not in tuple(kinds.BY_NAME):
+            _refuse("a kind of finding", name, tuple(kinds.BY_NAME))
     return frozenset(listed)
 
 

@@ -39,9 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def tilewright_check(request: pytest.FixtureRequest) -> Iterator[Collected]:
     """Check all launches of a test; the test fails by what the checker finds.
 
-    Gives what is collected: `.findings()` are those so far. Kinds are allowed by the marker
-    `tilewright_allow`, or by the ini file's option of that name; by `tilewright_strict` there,
-    warnings fail a test too.
+    A call that the test itself has checked raises `CheckError`, as without the fixture, and what
+    it raises is not told again. Gives what is collected: `.findings()` are those so far. Kinds are
+    allowed by the marker `tilewright_allow`, or by the ini file's option of that name; by
+    `tilewright_strict` there, warnings fail a test too.
     """
     allow = set(request.config.getini(_ALLOW))
     for marker in request.node.iter_markers(_ALLOW):
@@ -51,7 +52,11 @@ def tilewright_check(request: pytest.FixtureRequest) -> Iterator[Collected]:
     with Collected() as collected:
         request.node.stash[_watch] = (collected, checking)
         watched = replace(
-            driver.defaults(), check=check, allow=checking.allow, on_findings=collected
+            driver.defaults(),
+            check=check,
+            allow=checking.allow,
+            on_findings=collected,
+            raises_asked=True,
         )
         with driver.session(watched):
             yield collected

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from watching import SCHEDULES, expect, found
 
+import tilewright
 from tilewright import simt as T
 
 
@@ -218,3 +220,85 @@ def test_the_barrier_of_a_cluster() -> None:
     arrays = zeros(4, 32), zeros(4, 32)
     here, there = "Out[block, lane] =", "Data[block, lane] ="
     expect(in_a_cluster, {"arrive": "relaxed"}, "global-race", here, there, *arrays)
+
+
+# ---------------------------------------------------------------------------- launches
+
+
+def findings_of(executable: Any, *arrays: Any) -> list[str]:
+    try:
+        executable(*map(np.copy, arrays))
+    except tilewright.CheckError as error:
+        return [str(each) for each in error.findings]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("make", "fault", "arrays"),
+    [
+        (grid_barrier, {"wait": "relaxed.gpu"}, (zeros(1, dtype="uint32"), *[zeros(8, 64)] * 2)),
+        (in_a_cluster, {"arrive": "relaxed"}, (zeros(4, 32), zeros(4, 32))),
+        (last_block, {"second": "fence.acq_rel.cta"}, LAST),
+    ],
+)
+def test_every_launch_finds_the_same(make: Any, fault: dict[str, str], arrays: Any) -> None:
+    for options in ({}, fault):
+        executable = tilewright.compile(
+            make(**options), target="sm_100a", backend="sim", check="strict"
+        )
+        told = [findings_of(executable, *arrays) for _ in range(3)]
+        assert told[0] == told[1] == told[2]
+        assert bool(told[0]) == bool(options)
+
+
+def test_arguments_that_overlap_are_one_memory() -> None:
+    @T.function
+    def kernel(
+        Low: T.Tensor((96,), "int32"),
+        High: T.Tensor((96,), "int32"),
+        Count: T.Tensor((1,), "uint32"),
+    ):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=2, block=32))
+        T.ptx["red.relaxed.gpu.global.add.u32"](Count.ptr_to([0]), T.uint32(1))
+        if T.cuda.block_idx("x") == 0:
+            Low[24 + T.cuda.lane_id()] = 1  # beyond where the other one begins
+        elif T.cuda.lane_id() == 0:
+            High[8] = 2
+
+    whole = zeros(128)
+    for schedule in SCHEDULES:
+        arrays = whole[:96], whole[32:], zeros(1, dtype="uint32")
+        faults = found(kernel, *arrays, schedule=schedule)
+        assert [each[0] for each in faults] == ["global-race"]
+
+
+# ---------------------------------------------------------------------------- a counter
+
+
+def by_a_counter(anybody: bool = False) -> Any:
+    """Count the CTAs; the last one, or anybody, sets the counter back, by a plain store."""
+
+    @T.function
+    def kernel(Count: T.Tensor((1,), "int32"), Out: T.Tensor((4,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=32))
+        if T.cuda.lane_id() == 0:
+            old = T.cuda.atomic_add(Count.ptr_to([0]), T.int32(1))
+            Out[T.cuda.block_idx("x")] = old
+            if old == 3 or anybody:
+                Count[0] = 0
+
+    return kernel
+
+
+def test_the_last_to_count_may_set_the_counter_back() -> None:
+    # Its atomic operation has read from a chain of all others (PTX ISA, "Causality Order").
+    for schedule in SCHEDULES:
+        count, out = zeros(1), zeros(4)
+        tilewright.compile(by_a_counter(), schedule=schedule, check=True)(count, out)
+        assert count[0] == 0 and sorted(out) == [0, 1, 2, 3]
+
+
+def test_one_that_is_not_the_last_may_not() -> None:
+    for schedule in SCHEDULES:
+        told = found(by_a_counter(anybody=True), zeros(1), zeros(4), schedule=schedule)
+        assert [kind for kind, _, _ in told] == ["global-race"]

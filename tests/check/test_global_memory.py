@@ -169,11 +169,29 @@ def test_a_copy_has_read_shared_memory_when_the_cta_ends() -> None:
 
 def test_what_there_is_no_room_for_is_said() -> None:
     @T.function
-    def kernel(Out: T.Tensor((129, 64 * 32), "int32")):
+    def kernel(Out: T.Tensor((1 << 14, 64), "int32")):
         T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
-        for row in range(129):
-            for column in range(32):
-                Out[row, 64 * column + 2 * T.cuda.lane_id()] = row
+        for row in range(1 << 14):
+            Out[row, 2 * T.cuda.lane_id()] = row
 
     with pytest.warns(RuntimeWarning, match="global memory .* in part"):
-        assert found(kernel, zeros(129, 64 * 32, dtype="int32")) == []
+        assert found(kernel, zeros(1 << 14, 64, dtype="int32")) == []
+
+
+def test_lanes_that_store_side_by_side_are_told_apart() -> None:
+    """Two stores of every lane, next to one another; the second time another lane's are read."""
+
+    def stores(fault: bool = False) -> Any:
+        @T.function
+        def kernel(Out: T.Tensor((8, 16), "int32"), Sum: T.Tensor((32,), "int32")):
+            T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+            lane = T.cuda.lane_id()
+            for element in range(2):
+                Out[lane // 4, lane % 4 * 4 + element] = lane
+            first = lane ^ 1 if T.constexpr(fault) else lane
+            Sum[lane] = Out[first // 4, first % 4 * 4 + 1]
+
+        return kernel
+
+    arrays = zeros(8, 16, dtype="int32"), zeros(32, dtype="int32")
+    expect(stores, {"fault": True}, "race", "Out[first", "Out[lane // 4", *arrays)

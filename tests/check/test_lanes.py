@@ -281,3 +281,76 @@ def test_a_phase_that_could_end_before_it_expects_the_copies_tells_nothing_of_th
     assert [each[0] for each in faults] == ["missing-wait"]
     assert here in faults[0][1] + faults[0][2]
     assert COPY in faults[0][1] + faults[0][2]
+
+
+# ---------------------------------------------------------------------------- one place for all
+
+
+def shared_by_all(meet: bool = True, again: bool = True) -> Any:
+    """Let one lane write what all read together, and one write it again."""
+
+    @T.function
+    def kernel(Out: T.Tensor((32,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        s = T.alloc_shared((1,), "int32", layout="default", align=16)
+        if lane == 7:
+            s[0] = 1
+        if T.constexpr(meet):
+            T.cuda.warp_sync()
+        Out[lane] = s[0]
+        if T.constexpr(again):
+            T.cuda.warp_sync()
+        if lane == 3:
+            s[0] = 2
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("fault", "here", "there"),
+    [
+        ({"meet": False}, "Out[lane] = s[0]", "s[0] = 1"),
+        ({"again": False}, "s[0] = 2", "Out[lane]"),
+    ],
+)
+def test_lanes_meet_before_they_all_read_what_one_has_written_and_after(
+    fault: dict[str, bool], here: str, there: str
+) -> None:
+    expect(shared_by_all, fault, "race", here, there, zeros(32, dtype="int32"), target="sm_80")
+
+
+def stored(values: str = "one", how: str = "plain", space: str = "global") -> Any:
+    """Let lanes store to one place, all at once."""
+    store = {"plain": "", "instruction": "st.", "atomic": "st.relaxed.cta."}[how]
+
+    @T.function
+    def kernel(Out: T.Tensor((32,), "uint32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cast(T.cuda.lane_id(), "uint32")
+        s = T.alloc_shared((1,), "uint32", layout="default", align=16)
+        value = lane if T.constexpr(values == "own") else lane - lane
+        if T.constexpr(values == "few"):
+            if lane == T.uint32(9):
+                s[0] = lane
+        elif T.constexpr(how == "plain"):
+            if T.constexpr(space == "global"):
+                Out[0] = value
+            else:
+                s[0] = value
+        else:
+            target = Out.ptr_to([0]) if T.constexpr(space == "global") else s.ptr_to([0])
+            T.ptx[f"{store}{space}.u32"](target, value)
+
+    return kernel
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("how", ["plain", "instruction", "atomic"])
+@pytest.mark.parametrize("values", ["one", "few", "own"])
+def test_lanes_that_store_to_one_place_at_once_store_one_value(
+    values: str, how: str, space: str
+) -> None:
+    faults = found(stored(values, how, space), zeros(32, dtype="uint32"), target="sm_80")
+    kinds = [each[0] for each in faults]
+    assert kinds == ["race"] * (values == "own" and how != "atomic")

@@ -257,7 +257,7 @@ def lifetime(quarter: int = 0, freed: int = 1, before: bool = False, barrier: bo
         ({"quarter": 1}, "tmem-access"),
         ({"freed": 0}, "tmem-lifecycle"),
         ({"freed": 2}, "tmem-lifecycle"),
-        ({"before": True}, "out-of-bounds"),
+        ({"before": True}, "tmem-lifecycle"),
     ],
     ids=str,
 )
@@ -268,6 +268,16 @@ def test_a_fault_of_tensor_memory_ends_the_launch(fault: dict[str, Any], kind: s
     with pytest.raises(tilewright.CheckError) as caught:
         run(out)
     assert [each.kind for each in caught.value.findings] == [kind]
+
+
+def test_who_uses_columns_after_they_are_freed_is_told_where_that_was() -> None:
+    run = tilewright.compile(lifetime(before=True), target="sm_100a", backend="sim", check=True)
+    with pytest.raises(tilewright.CheckError) as caught:
+        run(np.zeros(64, np.uint32))
+    (finding,) = caught.value.findings
+    assert finding.location and "tcgen05.dealloc" in finding.location.source_line()
+    assert finding.other_location and "T.ptx[ST]" in finding.other_location.source_line()
+    assert finding.other_is_later and "barrier" in finding.hint
 
 
 def test_columns_are_freed_after_the_last_access_of_another_warp() -> None:

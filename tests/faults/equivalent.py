@@ -45,12 +45,10 @@ EQUIVALENT: dict[str, dict[str, tuple[str, ...]]] = {
         "two_accumulators": ("tcgen05.fence::after_thread_sync: dropped, later, earlier",),
     },
     "warps that have exited are not waited for: the others go on when this one has ended": {
-        "mbarrier_copy": ("bar.sync: without warp 0",),
         "blackwell_pipeline": ("bar.sync #2: without warp 0",),
         "named_pipeline": ("bar.sync #2: without warp 0",),
         "barrier_spellings": ("barrier.sync #3: without warp 0",),
         "flag_in_the_cta": ("bar.sync: without warp 0",),
-        "last_block": ("bar.sync #2: without warp 0",),
         "two_accumulators": ("bar.sync #2: without warp 0",),
         "named_barriers": ("bar.sync: without warp 0",),
         "lanes_meet_at_a_shuffle": (
@@ -80,6 +78,7 @@ EQUIVALENT: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "blackwell_matmul": ("bar.sync #2: earlier",),
         "odd_block": ("bar.sync: later",),
+        "swizzled_box": ("bar.sync: later",),
         "named_barriers": ("bar.arrive: later",),
     },
     "the last barrier of the kernel orders nothing any more": {
@@ -150,17 +149,12 @@ def _names(listed: tuple[str, ...]) -> list[str]:
     return [f"{site}: {each}" for site, _, changes in pairs for each in changes.split(", ")]
 
 
-def by_mutant(listed: dict[str, dict[str, tuple[str, ...]]]) -> dict[tuple[str, str], str]:
-    """Give the reason for each kernel and name of a mutant."""
-    return {
-        (kernel, name): reason
-        for reason, kernels in listed.items()
-        for kernel, names in kernels.items()
-        for name in _names(names)
-    }
-
-
-REASONS = by_mutant(EQUIVALENT)
+REASONS = {
+    (kernel, name): reason
+    for reason, kernels in EQUIVALENT.items()
+    for kernel, names in kernels.items()
+    for name in _names(names)
+}
 
 
 def reason_why(kernel: str, name: str) -> str | None:

@@ -20,7 +20,10 @@ Kinds = frozenset[str]
 
 # Kinds of findings (`docs/checker.md`), by what a fault looks like from outside.
 UNORDERED: Kinds = frozenset(
-    ("race", "missing-wait", "stage-overwritten", "uninitialised", "global-race", "mbarrier-phase")
+    (
+        *("race", "missing-wait", "stage-overwritten", "uninitialised", "global-race"),
+        *("mbarrier-phase", "tmem-lifecycle"),
+    )
 )
 PROXY: Kinds = frozenset(
     ("missing-proxy-fence", "misplaced-proxy-fence", "missing-proxy-fence-war")

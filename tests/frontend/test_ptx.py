@@ -158,7 +158,7 @@ def test_tile_operations_that_do_not_fit(call: str, code: str) -> None:
     "text",
     [
         *("T.ptx.«wgmma».fence.sync.aligned()", "T.ptx.«trap»()", "T.ptx.«match_any_sync»"),
-        *("T.ptx.«prefetchu»", "T.ptx.«griddepcontrol».wait()", "T.ptx.«mapa»", "T.ptx.«bfe».u32"),
+        *("T.ptx.«prefetchu»", "T.ptx.«brkpt»()", "T.ptx.«mapa»", "T.ptx.«bfe».u32"),
         *("«T.ptx['wgmma.fence.sync.aligned']»()", "«T.ptx['match.any.sync.b32']»"),
     ],
 )

@@ -227,6 +227,13 @@ def test_a_deadlock_names_every_waiter(schedule):
     assert "barrier 0: 32 of 64 threads have arrived" in text
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_deadlock_is_seen_long_before_the_step_limit(seed):
+    # Chance passes every second turn over, and lets waits give up.
+    with pytest.raises(tilewright.DeadlockError):
+        run(never_completed, np.zeros(1, np.int32), schedule=f"random:{seed}", step_limit=100_000)
+
+
 @T.function
 def barrier_in_a_branch(Out: T.Tensor((1,), "int32")):
     T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))

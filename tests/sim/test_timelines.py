@@ -90,6 +90,19 @@ def commits(A: T.Tensor((128,), "float32"), Out: T.Tensor((128,), "float32")):
     Out[32 + lane] = tile[32 + lane]
 
 
+@T.function
+def cluster(Out: T.Tensor((4, 32), "int32")):
+    """Meet at the barrier of clusters of two, where the second CTA comes late."""
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=32, cluster=2))
+    block, lane = T.cuda.block_idx("x"), T.cuda.lane_id()
+    for turn in range(2):
+        if block % 2 == 1:
+            T.ptx.nanosleep.u32(T.uint32(20))
+        Out[block, lane] = turn
+        T.ptx.barrier.cluster.arrive.aligned()
+        T.ptx.barrier.cluster.wait.aligned()
+
+
 def arguments() -> tuple[np.ndarray[Any, Any], ...]:
     return np.arange(STEPS * WIDTH, dtype=np.float32).reshape(STEPS, WIDTH), np.zeros(
         WIDTH, np.float32
@@ -165,6 +178,35 @@ def test_the_last_to_arrive_at_a_barrier_wakes_the_others() -> None:
     barriers = [slices(timeline, f"warp {warp}", "wait")[0] for warp in range(2)]
     (woken,) = [a for a in timeline.arrows if a.target in barriers]
     assert {woken.source, woken.target} == set(barriers)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_cta_of_a_cluster_that_comes_last_wakes_the_others(schedule: str) -> None:
+    ctas = [(x, 0, 0) for x in range(4)]
+    made = tilewright.compile(cluster, target="sm_90a", schedule=schedule)
+    trace = made.trace(np.zeros((4, 32), np.int32), ctas=ctas)
+    owners = {s: each for each in trace.timelines for row in each.rows for s in row.slices}
+    between = [
+        (each.cta, arrow)
+        for each in trace.timelines
+        for arrow in each.arrows
+        if owners[arrow.source] is not each
+    ]
+    assert len(between) == 4
+    for cta, arrow in between:
+        source = owners[arrow.source]
+        assert source.cta[0] // 2 == cta[0] // 2
+        assert arrow.source.name.startswith("barrier.cluster.arrive")
+        assert arrow.target.name == "barrier of the cluster"
+        assert arrow.target.facts["ended by"].endswith(f"of CTA {source.cta}")
+        # CTAs that take turns have one time.
+        assert arrow.at < arrow.to
+    flows = [event for event in json.loads(trace.json())["traceEvents"] if event["ph"] in "sf"]
+    processes: dict[str, set[int]] = {}
+    for event in flows:
+        processes.setdefault(event["id"], set()).add(event["pid"])
+    assert sum(len(each) == 2 for each in processes.values()) == 4
+    assert "barrier.cluster" in timeline_page(trace.json(), "clusters")
 
 
 def test_late_copies_run_ahead_as_far_as_the_ring_allows_and_eager_ones_do_not() -> None:

@@ -1,4 +1,4 @@
-"""Imports of optional packages, put off until they are needed.
+"""Imports that are put off until they are needed: of optional packages, and of this one's parts.
 
 Imports only `base.errors`. The only place where `torch`, `cuda.*` and the like may be imported.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
+from typing import Any
 
 from tilewright.base.errors import TargetError
 
@@ -28,6 +29,23 @@ def optional(name: str, *, extra: str | None = None, purpose: str) -> ModuleType
             found=str(error),
             hint=install,
         ) from error
+
+
+class _Later(ModuleType):
+    """A module that is loaded when something of it is first asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # who looks at all modules does not use this one
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def module(name: str) -> ModuleType:
+    """Give a module of this package that only some runs need; it is loaded when it is used.
+
+    What is to know its types imports it where `TYPE_CHECKING` holds.
+    """
+    return _Later(name)
 
 
 def loaded(name: str) -> ModuleType | None:

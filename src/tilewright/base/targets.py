@@ -76,6 +76,7 @@ MAX_THREADS = 1024
 SHARED_ALIGNMENT = 1024
 GLOBAL_ALIGNMENT = 256
 MAX_CLUSTER = 16
+PORTABLE_CLUSTER = 8  # what every chip that has clusters can launch
 CLUSTER_SINCE = 90
 
 # The order in which a program that only asks for "cuda" is given a target without a GPU.

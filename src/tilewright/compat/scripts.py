@@ -209,7 +209,8 @@ def reported(action: Callable[[], int | None]) -> int:
     """Run an action and give its exit code; report an exception as a user wants to see it.
 
     Typed errors are shown as their text, others with a traceback of the user's frames only, and
-    an interruption by the user's line that it came to. `SystemExit` passes.
+    an interruption by the user's line that it came to. A bad option is of the command line, which
+    has a code of its own, unless a program gave it. `SystemExit` passes.
     """
     try:
         return action() or 0
@@ -217,7 +218,7 @@ def reported(action: Callable[[], int | None]) -> int:
         print(error, file=sys.stderr)
         if error.location is None:
             _print_place(caller_of(error))
-        return 1
+        return USAGE if is_of_command_line(error) else 1
     except Exception as error:
         traceback.print_exception(error.with_traceback(_trimmed(error.__traceback__)))
         return 1
@@ -233,13 +234,24 @@ def _print_place(place: Location | None) -> None:
         print(f"  --> {place.header()}\n{place.excerpt()}", file=sys.stderr)
 
 
-# What a shell gives for a program that an interrupt has ended.
+# What commands give for wrong options, and a shell for a program that an interrupt has ended.
+USAGE = 2
 INTERRUPTED = 128 + signal.SIGINT
 
 
+def is_of_command_line(error: BaseException | None) -> bool:
+    """Tell whether an error is that of an option which no program gave."""
+    return (
+        isinstance(error, TilewrightError)
+        and error.code == "bad-option"
+        and (error.location or caller_of(error)) is None
+    )
+
+
 def caller_of(error: BaseException) -> Location | None:
-    """Find the innermost line of the user's that an exception passed."""
-    frames = [each for frame, each in _frames(error.__traceback__) if not _is_ours(frame)]
+    """Find the innermost line of the user's that an exception passed; Python's own are not."""
+    passed = _frames(error.__traceback__)
+    frames = [each for frame, each in passed if not _is_ours(frame) and not _is_pythons(frame)]
     return _place(frames[-1]) if frames else None
 
 
@@ -275,6 +287,11 @@ def _trimmed(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and _is_ours(trace.tb_frame):
         trace = trace.tb_next
     return trace
+
+
+def _is_pythons(frame: FrameType) -> bool:
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return package in sys.stdlib_module_names
 
 
 def _is_ours(frame: FrameType) -> bool:

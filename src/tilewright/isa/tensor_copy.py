@@ -28,7 +28,7 @@ from tilewright.isa.declaration import (
 )
 from tilewright.isa.machine import Box, Lanes, Machine, uint32
 from tilewright.isa.mbarrier import complete_transaction
-from tilewright.isa.tensor_map import ALIGN, BYTES, GRANULE, MAX_RANK, field, require_map
+from tilewright.isa.tensor_map import ALIGN, BYTES, GRANULE, MAX_RANK, Fields, fields, require_map
 from tilewright.isa.tensor_memory import TARGETS
 
 _CODE = "tensor-map"
@@ -54,14 +54,14 @@ def _map_operands(form: Form) -> tuple[Operand, ...]:
 # ---------------------------------------------------------------------------- boxes
 
 
-def _numbers(m: Machine, tensor_map: Lanes, name: str, axes: range) -> tuple[Lanes, ...]:
-    return tuple(field(m, tensor_map, f"{name}{axis}") for axis in axes)
+def _numbers(of: Fields, name: str, axes: range) -> tuple[Lanes, ...]:
+    return tuple(of[f"{name}{axis}"] for axis in axes)
 
 
-def _image(m: Machine, tensor_map: Lanes, axes: int) -> tuple[Lanes, ...]:
+def _image(m: Machine, of: Fields, axes: int) -> tuple[Lanes, ...]:
     """Give the extents of a box in shared memory: every `step`-th element but on the innermost."""
-    inner, *outer = _numbers(m, tensor_map, "box", range(axes))
-    steps = _numbers(m, tensor_map, "step", range(1, axes))
+    inner, *outer = _numbers(of, "box", range(axes))
+    steps = _numbers(of, "step", range(1, axes))
     rounded = (
         m.binary("floordiv", extent + step - 1, step)
         for extent, step in zip(outer, steps, strict=True)
@@ -76,34 +76,34 @@ def _product(m: Machine, factors: Sequence[Lanes]) -> Lanes:
     return total
 
 
-def _pitch(m: Machine, tensor_map: Lanes) -> Lanes:
+def _pitch(m: Machine, of: Fields) -> Lanes:
     """Count the bytes between rows: under a swizzle its whole span, uint64."""
-    swizzle = field(m, tensor_map, "swizzle")
-    row = field(m, tensor_map, "box0") * field(m, tensor_map, "element_bytes")
+    swizzle = of["swizzle"]
+    row = of["box0"] * of["element_bytes"]
     return m.select(swizzle == 0, row, m.constant(GRANULE, UINT64) << swizzle)
 
 
-def _box(m: Machine, tensor_map: Lanes, origin: Sequence[Lanes], shared: Lanes) -> Box:
+def _box(m: Machine, of: Fields, origin: Sequence[Lanes], shared: Lanes) -> Box:
     axes = len(origin)
-    swizzle = m.cast(field(m, tensor_map, "swizzle"), UINT32)
-    element = field(m, tensor_map, "element_bytes")
+    swizzle = m.cast(of["swizzle"], UINT32)
+    element = of["element_bytes"]
     return Box(
-        address=field(m, tensor_map, "address"),
-        extents=_numbers(m, tensor_map, "extent", range(axes)),
-        strides=(element, *_numbers(m, tensor_map, "stride", range(1, axes))),
+        address=of["address"],
+        extents=_numbers(of, "extent", range(axes)),
+        strides=(element, *_numbers(of, "stride", range(1, axes))),
         origin=tuple(origin),
-        sizes=_image(m, tensor_map, axes),
-        steps=(m.constant(1, UINT64), *_numbers(m, tensor_map, "step", range(1, axes))),
+        sizes=_image(m, of, axes),
+        steps=(m.constant(1, UINT64), *_numbers(of, "step", range(1, axes))),
         shared=shared,
-        pitch=m.cast(_pitch(m, tensor_map), UINT32),
+        pitch=m.cast(_pitch(m, of), UINT32),
         swizzle=(uint32(m, 1) << swizzle) - 1,
     )
 
 
 def _require(m: Machine, tensor_map: Lanes, origin: Sequence[Lanes]) -> None:
     """Report a fault unless boxes of this map may begin there."""
-    require_map(m, tensor_map, len(origin))
-    start = origin[0] * m.cast(field(m, tensor_map, "element_bytes"), INT32)
+    head = require_map(m, tensor_map, len(origin))
+    start = origin[0] * m.cast(head["element_bytes"], INT32)
     text = "a box does not begin at a multiple of 16 bytes of a row of its tensor"
     m.require((start & (GRANULE - 1)) == 0, _CODE, text)
 
@@ -128,10 +128,11 @@ def _start_load(m: Machine, form: Form, *operands: Lanes) -> None:
 
 def _land_load(m: Machine, form: Form, dst: Lanes, tensor_map: Lanes, *rest: Lanes) -> None:
     *origin, mbar = rest
-    box = _box(m, tensor_map, origin, dst)
-    nan = field(m, tensor_map, "fill") != 0
+    of = fields(m, tensor_map)
+    box = _box(m, of, origin, dst)
+    nan = of["fill"] != 0
     fill = m.select(nan, m.constant(_NAN, UINT16), m.constant(0, UINT16))
-    m.load_box(box, fill, m.cast(field(m, tensor_map, "rounds"), UINT32))
+    m.load_box(box, fill, m.cast(of["rounds"], UINT32))
     size = _product(m, box.sizes) * box.strides[0]
     complete_transaction(m, mbar, m.cast(size, UINT32))
 
@@ -190,12 +191,13 @@ def _start_store(m: Machine, form: Form, *operands: Lanes) -> None:
 
 def _land_store(m: Machine, form: Form, tensor_map: Lanes, *rest: Lanes) -> None:
     *origin, src = rest
-    m.store_box(_box(m, tensor_map, origin, src))
+    m.store_box(_box(m, fields(m, tensor_map), origin, src))
 
 
 def _read_store(m: Machine, form: Form, tensor_map: Lanes, *rest: Lanes) -> tuple[Lanes, Lanes]:
-    rows = _product(m, _image(m, tensor_map, rank(form))[1:])
-    return rest[-1], m.cast(rows * _pitch(m, tensor_map), UINT32)
+    of = fields(m, tensor_map)
+    rows = _product(m, _image(m, of, rank(form))[1:])
+    return rest[-1], m.cast(rows * _pitch(m, of), UINT32)
 
 
 tensor_store = declare(

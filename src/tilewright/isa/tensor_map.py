@@ -221,18 +221,43 @@ def shape_problem(
     return None
 
 
-def field(m: Machine, tensor_map: Lanes, name: str) -> Lanes:
-    """Read a field of the map at a uniform generic address, uint64."""
-    word, shift, bits = FIELDS[name]
-    value = m.load(Space.GENERIC, tensor_map + 8 * word, UINT64)[0]
-    return value if bits == 64 else (value >> shift) & ((1 << bits) - 1)
+class Fields:
+    """Fields of the map at a uniform generic address, as far as its first words go."""
+
+    def __init__(self, words: Sequence[Lanes]) -> None:
+        self._words = words
+
+    def __getitem__(self, name: str) -> Lanes:
+        """Give a field, uint64."""
+        word, shift, bits = FIELDS[name]
+        value = self._words[word]
+        return value if bits == 64 else (value >> shift) & ((1 << bits) - 1)
 
 
-def require_map(m: Machine, tensor_map: Lanes, rank: int | None = None) -> None:
-    """Report a fault unless a tensor map, of that rank if one is given, lies at the address."""
+def head(m: Machine, tensor_map: Lanes) -> Fields:
+    """Read the first word of a map, which says what it is."""
+    return Fields(m.load(Space.GENERIC, tensor_map, UINT64))
+
+
+def fields(m: Machine, tensor_map: Lanes) -> Fields:
+    """Read a map."""
+    count = ALIGN // UINT64.bytes
+    halves = (
+        m.load(Space.GENERIC, tensor_map + at, UINT64, count) for at in range(0, BYTES, ALIGN)
+    )
+    return Fields([word for half in halves for word in half])
+
+
+def require_map(m: Machine, tensor_map: Lanes, rank: int | None = None) -> Fields:
+    """Report a fault unless a tensor map, of that rank if one is given, lies at the address.
+
+    Gives its head.
+    """
     m.require((tensor_map & (ALIGN - 1)) == 0, "misaligned", "a tensor map is aligned to 64 bytes")
-    found = field(m, tensor_map, "magic") == _MAGIC
-    m.require(found, "tensor-map", "the address is not that of a tensor map")
+    found = head(m, tensor_map)
+    text = "the address is not that of a tensor map"
+    m.require(found["magic"] == _MAGIC, "tensor-map", text)
     if rank is not None:
         text = f"the tensor map is of another rank than the {rank} coordinates"
-        m.require(field(m, tensor_map, "rank") == rank, "tensor-map", text)
+        m.require(found["rank"] == rank, "tensor-map", text)
+    return found

@@ -24,7 +24,7 @@ from tilewright.ir.statements import Program
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 from tilewright.isa.tensor_map import TensorMap, refusal
 from tilewright.layout import TileLayout, image
-from tilewright.runtime.arrays import Array, Raw, address_of, aligned_empty, describe
+from tilewright.runtime.arrays import Array, Raw, Unseen, address_of, aligned_empty, describe
 from tilewright.runtime.host import Number, Value, evaluate, fit
 from tilewright.runtime.storage import Holding, alignment, holding, packed, unit, unpack
 
@@ -193,15 +193,10 @@ class _Binding:
         assert isinstance(kind, TensorType | PointerType)
         try:
             array = describe(argument)
-        except LaunchError as error:
+        except Unseen as why:
             raise self.refuse(
-                param,
-                "argument-kind",
-                "does not let its data be seen",
-                error.expected or "",
-                error.found or "",
-                error.hint or "",
-            ) from error
+                param, "argument-kind", why.problem, why.expected, why.found, why.hint
+            ) from why
         if array is None:
             raise self.refuse(
                 param,
@@ -220,6 +215,15 @@ class _Binding:
                 "is read-only, and the kernel writes it",
                 "an array that can be written",
                 "a read-only one",
+            )
+        if param.name in self.written and array.recorded:
+            raise self.refuse(
+                param,
+                "argument-read-only",
+                "requires a gradient, and the kernel writes it",
+                "a tensor of whose changes PyTorch's autograd need not know",
+                "one that requires a gradient, where gradients are recorded",
+                f"call the kernel under torch.no_grad(), or pass {param.name}.detach()",
             )
         self.owners.append(array)
         return array
@@ -258,7 +262,7 @@ class _Binding:
             wanted = kind.dtype
             entries = f"{wanted}, or packed in uint8" if wanted.bits % 8 else str(unit(wanted))
             hint = ""
-            if array.dtype is None and "<" in array.type_name + ">" and ">" in array.type_name:
+            if array.dtype is None and array.type_name[:1] in ("<", ">"):
                 hint = "convert it to the machine's byte order"
             raise self.refuse(
                 param,
@@ -462,14 +466,21 @@ class _Span:
 
 def _number(argument: Any) -> Number | None:
     """Give a Python or NumPy number as Python's, `None` for anything else."""
-    if isinstance(argument, bool | int | float):
-        return argument
-    if isinstance(argument, np.generic):
+    if isinstance(argument, np.generic):  # first: `np.float64` is a `float`, too
         scalar = cast(Any, argument)
         kind = from_numpy(scalar.dtype)
-        if kind is not None:
-            return float(scalar) if kind.is_float else scalar.item()
-    return None
+        if kind is None:
+            return None
+        return float(scalar) if kind.is_float else scalar.item()
+    return argument if isinstance(argument, bool | int | float) else None
+
+
+def plain_number(argument: Any) -> Any:
+    """Give a number of NumPy as Python's, and everything else as it is."""
+    if not isinstance(argument, np.generic):
+        return argument
+    number = _number(argument)
+    return cast(Any, argument) if number is None else number
 
 
 def fitted(number: Number, kind: DType) -> Number | None:

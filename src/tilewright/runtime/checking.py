@@ -29,12 +29,13 @@ class Checking:
 
     Findings of the kinds `allow` are not told. Errors are raised, warnings if `strict`. Beside its
     own schedule a call runs by "late", by "eager" and by the seeds 1 to `schedules`, if that is
-    not 0.
+    not 0. With `raises` they are raised even where a session collects them.
     """
 
     strict: bool = False
     allow: frozenset[str] = frozenset()
     schedules: int = 0
+    raises: bool = False
 
     def told(self, findings: Iterable[Finding]) -> Findings:
         """Give the findings that are not allowed, each fault once, errors first."""
@@ -46,8 +47,10 @@ class Checking:
 
 
 def explored(simulator: Simulator, count: int) -> list[tuple[str, Simulator]]:
-    """List a simulator by its own schedule, and by all others that are to be explored."""
+    """List a simulator by its own schedule, and by all others if `count` are to be explored."""
     own = simulator.options
+    if not count:
+        return [(_schedule_text(own.schedule, own.seed), simulator)]
     schedules = [("late", 0), ("eager", 0), *(("random", seed) for seed in range(1, count + 1))]
     this = (own.schedule, own.seed)
     others = [each for each in schedules if each != this]
@@ -69,8 +72,6 @@ def checked(
     With `schedules`, it runs by other schedules before, on memory that is put back each time; of
     their findings those are added that its own schedule did not show.
     """
-    if not schedules:
-        return _run(run, simulator, prints=True)
     (own, first), *others = explored(simulator, schedules)
     found: list[Finding] = []
     for name, other in others:

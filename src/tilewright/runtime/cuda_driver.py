@@ -1,8 +1,8 @@
-"""The CUDA driver and its GPUs: contexts, modules, copies, and what its errors mean.
+"""The CUDA driver and its GPUs: contexts, modules, copies, the order of streams.
 
-May import `base` and `isa`. NVIDIA's bindings are loaded where there is a driver, for all but two
-functions that are called through ctypes: the launch, which then takes a third of the time, and
-the encoding of tensor maps, which has to write to where a map is aligned.
+May import `base`, `isa` and `runtime.faults`. NVIDIA's bindings are loaded where there is a driver,
+for all but two functions that are called through ctypes: the launch, which then takes a third of
+the time, and the encoding of tensor maps, which has to write to where a map is aligned.
 
     gpu = find_gpu()
     gpu.name, gpu.capability      # "NVIDIA H200", 90
@@ -11,18 +11,22 @@ the encoding of tensor maps, which has to write to where a map is aligned.
 from __future__ import annotations
 
 import ctypes
+import os
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from tilewright.base.errors import LaunchError, TargetError, TilewrightError
+from tilewright.base.errors import LaunchError, TargetError
+from tilewright.base.forks import was_forked
 from tilewright.base.lazy import optional
 from tilewright.base.locations import Location
 from tilewright.base.targets import Target, known_targets
 from tilewright.base.targets import target as target_named
 from tilewright.isa.tensor_map import FORMATS, TensorMap
+from tilewright.runtime import faults
 
 # Makes a call of `cuLaunchKernelEx` ready, of a configuration, a function and its parameters, each
 # by its address; the call gives a CUresult.
@@ -32,25 +36,30 @@ PrepareEntry = Callable[[int, int, int], Callable[[], int]]
 EncodeEntry = Callable[[int, int, int, int, Any, Any, Any, Any, int, int, int, int], int]
 _LIBRARY = "libcuda.so.1"
 
-# CUresult (cuda.h): what kills the context, so that every later call reports it again.
-_STICKY = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 720, 721})
-# What a launch reports where another context is current than the function's.
-WRONG_CONTEXT = frozenset({201, 400})
-# The kernel asks for more than there is: threads, registers, shared memory, cooperative CTAs.
-_SHAPE = frozenset({1, 701, 720, 912})
-_OUT_OF_MEMORY = 2
+# The default stream (CU_STREAM_LEGACY); DLPack and `__cuda_array_interface__` have the same number.
+LEGACY_STREAM = 1
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: `capability` is ten times the compute capability; `api` is the driver's bindings."""
+    """A GPU: `capability` is ten times the compute capability; `api` is the driver's bindings.
+
+    `memory` are its bytes of memory, `process` is the process that may use it, `launched` the
+    kernels that were launched on it, in the order of their first launch, and `told` the faults that
+    were told.
+    """
 
     api: Any = field(repr=False)
     ordinal: int
     name: str
     capability: int
+    memory: int
     prepare: PrepareEntry = field(repr=False, compare=False)
     encode: EncodeEntry = field(repr=False, compare=False)
+    process: int = field(default_factory=os.getpid, repr=False, compare=False)
+    launched: dict[str, None] = field(default_factory=dict[str, None], repr=False, compare=False)
+
+    told: set[int] = field(default_factory=set[int], repr=False, compare=False)
 
     def runs(self, target: Target) -> bool:
         """Tell whether a cubin for a target runs here.
@@ -75,6 +84,7 @@ class Gpu:
     @contextmanager
     def current(self) -> Generator[None]:
         """Make the primary context the thread's own until the block ends."""
+        self.require_process()
         self.check(self.api.cuCtxPushCurrent(_context(self)), "enter its context")
         try:
             yield
@@ -83,9 +93,15 @@ class Gpu:
 
     def ensure_context(self) -> None:
         """Make the primary context the thread's own if the thread has none."""
+        self.require_process()
         (context,) = self.check(self.api.cuCtxGetCurrent(), "look for a context")
         if int(context) == 0:
             self.check(self.api.cuCtxSetCurrent(_context(self)), "enter its context")
+
+    def require_process(self) -> None:
+        """Refuse to go on in a process that was forked: CUDA does not work there."""
+        if os.getpid() != self.process:
+            raise faults.forked()
 
     def load(self, cubin: bytes) -> Any:
         """Load a cubin into the primary context."""
@@ -104,6 +120,66 @@ class Gpu:
         """Wait for all work; raises `LaunchError` for what went wrong in it."""
         with self.current():
             self.check(self.api.cuCtxSynchronize(), "finish its work")
+
+    def settle(self, seconds: float) -> None:
+        """Wait for the default stream, at most so long; raises as `synchronize` does.
+
+        Of other work only what has gone wrong by then is reported, and no fault a second time.
+        """
+        if self.told:
+            return
+        until = time.monotonic() + seconds
+        with self.current():
+            while (status := self._state()) == faults.NOT_READY and time.monotonic() < until:
+                time.sleep(0.001)
+        if status in faults.LOSES_CONTEXT:
+            raise self.error(status, "the GPU cannot finish its work", None)
+
+    def _state(self) -> int:
+        return int(self.api.cuStreamQuery(LEGACY_STREAM)[0])
+
+    def order(self, earlier: int, later: int) -> None:
+        """Let a stream wait for what another one has been given so far; both by their handle.
+
+        Raises `LaunchError` (`gpu-fault`) if one of them alone is captured, which then goes on.
+        """
+        with self.current():
+            if self.is_capturing(earlier) != self.is_capturing(later):
+                raise LaunchError(
+                    "a stream that is being captured cannot wait for another, nor be waited for",
+                    code="gpu-fault",
+                    expected="arrays of the stream that is captured",
+                    found="an array that another stream works with",
+                    hint="capture on the stream of the array's library, or call with stream=…",
+                )
+            flags = self.api.CUevent_flags.CU_EVENT_DISABLE_TIMING
+            (event,) = self.check(self.api.cuEventCreate(int(flags)), "make an event")
+            try:
+                self.check(self.api.cuEventRecord(event, earlier), "order two streams")
+                self.check(self.api.cuStreamWaitEvent(later, event, 0), "order two streams")
+            finally:
+                self.api.cuEventDestroy(event)  # once it has happened
+
+    def is_capturing(self, stream: int) -> bool:
+        """Tell whether what a stream is given goes to a graph; the capture is not disturbed."""
+        status, state = self.api.cuStreamIsCapturing(stream)
+        return int(status) == faults.CAPTURE_IMPLICIT or (int(status) == 0 and int(state) != 0)
+
+    @contextmanager
+    def unguarded(self) -> Generator[None]:
+        """Let a thread do until the block ends what would otherwise end a capture."""
+        mode = self.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        (before,) = self.check(self.api.cuThreadExchangeStreamCaptureMode(mode), "load a kernel")
+        try:
+            yield
+        finally:
+            self.api.cuThreadExchangeStreamCaptureMode(before)
+
+    def ordinal_of(self, address: int) -> int | None:
+        """Find the GPU whose memory an address is of; `None` for memory that CUDA does not know."""
+        attribute = self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        status, ordinal = self.api.cuPointerGetAttribute(attribute, address)
+        return None if int(status) or int(ordinal) < 0 else int(ordinal)
 
     def allocate(self, size: int) -> int:
         """Allocate so many bytes, at least one, and give their address."""
@@ -160,46 +236,40 @@ class Gpu:
 
     def error(
         self, status: int, problem: str, location: Location | None, request: str | None = None
-    ) -> TilewrightError:
+    ) -> LaunchError:
         """Make the error for a status of the driver; `request` says what was asked for."""
-        name, text = self._describe(status)
-        if status in _STICKY:
-            return LaunchError(
-                f"{problem}: an earlier launch failed while it ran",
-                code="gpu-fault",
-                location=location,
-                found=f"{name}: {text}",
-                hint='run the kernels with backend="sim", which shows the line at fault',
-                notes=(
-                    "launches are asynchronous: the fault may be of any kernel since the last "
-                    "synchronization",
-                    "the GPU's context is lost; every call of this process fails from now on",
-                ),
-            )
-        code = "launch-memory" if status == _OUT_OF_MEMORY else "gpu-fault"
-        found = f"{name}: {text}"
-        if request is not None and status in _SHAPE:
-            code, found = "launch-shape", f"{found}, for {request}"
-        return LaunchError(problem, code=code, location=location, found=found)
+        if status in faults.LOSES_CONTEXT:
+            self.told.add(status)
+        if status == faults.NOT_INITIALIZED or os.getpid() != self.process:
+            return faults.forked()
+        found = self.spelled(status)
+        return faults.fault(status, found, problem, location, request, tuple(self.launched))
 
-    def _describe(self, status: int) -> tuple[str, str]:
+    def spelled(self, status: int) -> str:
+        """Name a status of the driver, and say what it means."""
         try:
             result = self.api.CUresult(status)
         except ValueError:
-            return f"error {status}", "an error that the bindings do not know"
+            return f"error {status}: an error that the bindings do not know"
         name, text = self.api.cuGetErrorName(result)[1], self.api.cuGetErrorString(result)[1]
-        return (name or b"").decode(), (text or b"").decode()
+        return f"{(name or b'').decode()}: {(text or b'').decode()}"
 
 
 @cache
 def find_gpu(ordinal: int = 0) -> Gpu | None:
-    """Find a GPU by its number among the visible ones; `None` if there is none that is usable."""
+    """Find a GPU by its number among the visible ones; `None` if there is none that is usable.
+
+    Raises `LaunchError` (`gpu-fork`) where the process was forked from one that uses CUDA.
+    """
     try:
         library = ctypes.CDLL(_LIBRARY)
         api = optional("cuda.bindings.driver", extra="cuda", purpose="launch on the GPU")
     except (OSError, TargetError):
         return None
-    if int(api.cuInit(0)[0]):
+    status = int(api.cuInit(0)[0])
+    if status == faults.NOT_INITIALIZED and was_forked():
+        raise faults.forked()
+    if status:
         return None
     encode = library.cuTensorMapEncodeTiled
     numbers, arrays = (ctypes.c_int, ctypes.c_uint32), (ctypes.c_void_p,) * 4
@@ -223,7 +293,8 @@ def describe_gpu(api: Any, ordinal: int, prepare: PrepareEntry, encode: EncodeEn
     major = api.cuDeviceGetAttribute(getattr(attribute, f"{prefix}_MAJOR"), device)[1]
     minor = api.cuDeviceGetAttribute(getattr(attribute, f"{prefix}_MINOR"), device)[1]
     name = api.cuDeviceGetName(128, device)[1].split(b"\0")[0].decode()
-    return Gpu(api, ordinal, name, 10 * int(major) + int(minor), prepare, encode)
+    memory = int(api.cuDeviceTotalMem(device)[1])
+    return Gpu(api, ordinal, name, 10 * int(major) + int(minor), memory, prepare, encode)
 
 
 def require_gpu(ordinal: int = 0) -> Gpu:

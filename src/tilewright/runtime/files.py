@@ -5,9 +5,18 @@ Imports nothing from this package.
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
+
+
+def require_writable(path: Path) -> None:
+    """See that a file can be written, and leave what is there as it is. Raises `OSError`."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    with tempfile.TemporaryFile(dir=path.parent):
+        pass
 
 
 def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:

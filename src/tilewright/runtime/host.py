@@ -158,7 +158,8 @@ class HostRun:
     """A run of the host's part of a lowered program.
 
     `launch` is called for each kernel that is started, with the values of all names; `sizes` are
-    the bytes of the arrays, by the names of their parameters.
+    the bytes of the arrays, by the names of their parameters. A grid that is empty because an array
+    is starts nothing.
     """
 
     program: Program
@@ -187,7 +188,9 @@ class HostRun:
     def _statement(self, statement: Stmt, values: dict[str, Value]) -> type[Stmt] | None:
         match statement:
             case LaunchKernel():
-                self.launch(self.kernels[statement.kernel], values)
+                kernel = self.kernels[statement.kernel]
+                if not self._has_nothing_to_do(kernel, values):
+                    self.launch(kernel, values)
             case Bind() | Assign():
                 values[statement.var.name] = evaluate(statement.value, values)
             case Declare():
@@ -219,6 +222,15 @@ class HostRun:
                     location=statement.location,
                 )
         return None
+
+    def _has_nothing_to_do(self, kernel: Kernel, values: Values) -> bool:
+        """Tell a launch without CTAs because an array has no elements: it is none.
+
+        Where no array is empty, a grid of no CTAs is a mistake, which the launch refuses.
+        """
+        if 0 not in self.sizes.values():
+            return False
+        return 0 in (int(evaluate(extent, values)) for extent in kernel.launch.grid)
 
     def _for(self, loop: For, values: dict[str, Value]) -> type[Stmt] | None:
         bounds = (loop.start, loop.stop, loop.step)
@@ -292,6 +304,11 @@ class LaunchShape:
     dynamic_shared_bytes: int
 
 
+_NOTHING_TO_DO = (
+    "skip the call where there is nothing to do; a grid may be empty if an array has no elements"
+)
+
+
 def launch_shape(kernel: Kernel, values: Values, target: Target) -> LaunchShape:
     """Evaluate the shape of a launch and hold it against what can be launched.
 
@@ -327,6 +344,7 @@ def launch_shape(kernel: Kernel, values: Values, target: Target) -> LaunchShape:
             location=where,
             expected=expected,
             found=found,
+            hint=_NOTHING_TO_DO if 0 in shape.grid else None,
         )
     if problem := shared_problem(kernel.shared_bytes, shape.dynamic_shared_bytes, target):
         expected, found = problem

@@ -61,7 +61,7 @@ class Config(ctypes.Structure):
 
 # CUlaunchAttributeID
 _CLUSTER = 4
-_PREFERRED_CLUSTER = 11
+PREFERRED_CLUSTER = 11
 _NUMBERS = {
     "cooperative": 2,
     "cluster_scheduling_policy": 5,
@@ -118,28 +118,11 @@ def attributes(
     return made
 
 
-def stream_handle(stream: Any) -> int:
-    """Read a stream's handle: a number, a stream of PyTorch, or `__cuda_stream__`."""
-    if isinstance(stream, int):
-        return stream
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    for name in ("cuda_stream", "ptr", "handle"):
-        if hasattr(stream, name):
-            return int(getattr(stream, name))
-    raise LaunchError(
-        "the launch option 'stream' cannot be read",
-        code="bad-option",
-        expected="a stream's handle as a number, or a stream of PyTorch, CuPy or cuda.core",
-        found=repr(stream),
-    )
-
-
 def _attribute(name: str, given: Any, values: Values) -> Pair:
     if name == "preferred_cluster":
         parts = cast("Sequence[Any]", given if isinstance(given, Sequence) else (given,))
         x, y, z = (*(_number(each, values) for each in parts), 1, 1)[:3]
-        return _PREFERRED_CLUSTER, _extents((x, y, z))
+        return PREFERRED_CLUSTER, _extents((x, y, z))
     if name in _EVENTS:
         return _EVENTS[name], _event(given)
     if name == "mem_sync_domain_map":

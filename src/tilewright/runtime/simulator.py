@@ -9,8 +9,10 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tilewright import sim
+from tilewright.base import lazy
 from tilewright.base.errors import CheckError, LaunchError, SimulationError
 from tilewright.base.findings import Finding
 from tilewright.base.store import NOWHERE, Store
@@ -21,9 +23,14 @@ from tilewright.runtime.arguments import Memory
 from tilewright.runtime.host import Extents, Values, evaluate, launch_shape
 from tilewright.runtime.once import Once
 from tilewright.runtime.progress import polled, shown
-from tilewright.sim.check.findings import ended, findings
-from tilewright.sim.check.memory import Launched
-from tilewright.sim.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from tilewright.sim.check import findings as check_findings
+    from tilewright.sim.check import memory as check_memory
+    from tilewright.sim.trace.recorder import Recorder
+else:
+    check_findings = lazy.module("tilewright.sim.check.findings")
+    check_memory = lazy.module("tilewright.sim.check.memory")
 
 
 @dataclass(frozen=True)
@@ -111,11 +118,12 @@ class Simulator:
         except SimulationError as error:
             if not self.options.check:
                 raise
-            launched = Launched(simulated, shape.grid, regions, self._tensors(values))
-            raise CheckError(ended(error, launched), kernel.name) from error
+            launched = check_memory.Launched(simulated, shape.grid, regions, self._tensors(values))
+            raise CheckError(check_findings.ended(error, launched), kernel.name) from error
         if not raw:
             return ()
-        return findings(raw, Launched(simulated, shape.grid, regions, self._tensors(values)))
+        launched = check_memory.Launched(simulated, shape.grid, regions, self._tensors(values))
+        return check_findings.findings(raw, launched)
 
     def _tensors(self, values: Values) -> dict[str, tuple[TensorType, tuple[int, ...]]]:
         """Give the types and shapes of the arguments that are tensors."""

@@ -19,10 +19,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.base.errors import LaunchError
 from tilewright.base.targets import GLOBAL_ALIGNMENT
 from tilewright.runtime.arguments import Memory
-from tilewright.runtime.arrays import Array, Raw, address_of, aligned_empty, describe
+from tilewright.runtime.arrays import (
+    Access,
+    Array,
+    Raw,
+    Unseen,
+    address_of,
+    aligned_empty,
+    describe,
+)
 from tilewright.runtime.cuda_driver import Gpu, require_gpu
 
 Key = TypeVar("Key")
@@ -59,7 +66,7 @@ def stage(arguments: Sequence[Any], find: Callable[[int], Gpu] = require_gpu) ->
     found = {
         position: array
         for position, argument in enumerate(arguments)
-        if (array := _on_gpu(argument)) is not None
+        if (array := _on_gpu(argument, find)) is not None
     }
     if not found:
         return None
@@ -71,13 +78,13 @@ def stage(arguments: Sequence[Any], find: Callable[[int], Gpu] = require_gpu) ->
     return Staged(tuple(staged), blocks)
 
 
-def _on_gpu(argument: Any) -> Array | None:
+def _on_gpu(argument: Any, find: Callable[[int], Gpu]) -> Array | None:
     """Describe an argument if it is an array on a GPU; what cannot be seen is refused later."""
     if isinstance(argument, np.ndarray | int | float):
         return None
     try:
-        array = describe(argument)
-    except LaunchError:
+        array = describe(argument, Access(locate=lambda address: find(0).ordinal_of(address)))
+    except Unseen:
         return None
     if array is None or array.raw is None or not array.device.startswith("cuda:"):
         return None

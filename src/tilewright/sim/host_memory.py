@@ -6,26 +6,32 @@ May import `base`, `ir`, `isa` and the rest of `sim`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.base import lazy
 from tilewright.ir.expressions import Var
 from tilewright.isa.machine import GROUPS
 from tilewright.isa.tensor_map import ALIGN, TensorMap
-from tilewright.sim.check import state
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context, flight
 from tilewright.sim.options import Region
-from tilewright.sim.trace import events
+
+if TYPE_CHECKING:
+    from tilewright.sim.check import state
+    from tilewright.sim.trace import events
+else:
+    state = lazy.module("tilewright.sim.check.state")
+    events = lazy.module("tilewright.sim.trace.events")
 
 # Swizzles move chunks within lines: shared memory is allocated in whole ones.
 LINE = 128
 
 
-def aligned(size: int, kind: str = "u1", align: int = 1024) -> np.ndarray:
-    """Allocate zeros at a multiple of `align` bytes."""
-    raw = np.zeros(size + align, np.uint8)
+def aligned(size: int, kind: str = "u1", align: int = 1024, *, zeros: bool = True) -> np.ndarray:
+    """Allocate zeros, or anything, at a multiple of `align` bytes."""
+    raw = (np.zeros if zeros else np.empty)(size + align, np.uint8)
     start = -raw.ctypes.data % align
     return raw[start : start + size].view(kind)
 
@@ -48,8 +54,21 @@ def special_memory(simulated: CompiledKernel, warps: int, shared: int) -> dict[s
         "scratch": context.SCRATCH_BYTES,
         "flight": warps * len(flight.GROUPS) * flight.ARENA_BYTES,
     }
-    sizes |= state.memory(shared) | events.memory()
+    if simulated.options.check:
+        sizes |= state.memory(shared)
+    if simulated.options.trace:
+        sizes |= events.memory()
     return {name: size for name, size in sizes.items() if name in simulated.memories}
+
+
+def special_arrays(simulated: CompiledKernel, warps: int, shared: int) -> dict[str, np.ndarray]:
+    """Allocate that memory.
+
+    The checker clears what it must when a CTA begins, and touches little of the rest.
+    """
+    cleared = state.memory(shared) if simulated.options.check else {}
+    sizes = special_memory(simulated, warps, shared)
+    return {name: aligned(size, zeros=name not in cleared) for name, size in sizes.items()}
 
 
 def place_tensor_maps(

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import os
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tilewright.base import lazy
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import SimulationError
 from tilewright.base.spaces import Space
@@ -32,14 +34,6 @@ from tilewright.ir.visit import walk_statements
 from tilewright.isa.machine import WARP
 from tilewright.isa.tensor_map import TensorMap
 from tilewright.sim import approximations, kept, reports
-from tilewright.sim.check import apart, descriptors, raw, state
-from tilewright.sim.check import between as check_between
-from tilewright.sim.check import regions as check_regions
-from tilewright.sim.check import rules as check_rules
-from tilewright.sim.check.apart import Apart
-from tilewright.sim.check.hooks import Checker
-from tilewright.sim.check.overlaps import Log, Shelf, is_partial, log_of
-from tilewright.sim.check.raw import RawFinding
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context, flight, jit, schedule
 from tilewright.sim.engine.context import FIELD
@@ -49,12 +43,27 @@ from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.plan import plan_kernel
 from tilewright.sim.engine.sites import Sites
-from tilewright.sim.host_memory import aligned, lines, place_tensor_maps, special_memory
+from tilewright.sim.host_memory import (
+    aligned,
+    lines,
+    place_tensor_maps,
+    special_arrays,
+    special_memory,
+)
 from tilewright.sim.options import DEFAULT_STEP_LIMIT, Options, Region
 from tilewright.sim.printing import format_records, prints
-from tilewright.sim.trace import events
-from tilewright.sim.trace.hooks import Tracer
-from tilewright.sim.trace.recorder import Recorder, Recording
+
+if TYPE_CHECKING:
+    from tilewright.sim.check import launches as checking
+    from tilewright.sim.check.keeping import Keeper
+    from tilewright.sim.check.raw import RawFinding
+    from tilewright.sim.trace import events
+    from tilewright.sim.trace import hooks as tracing
+    from tilewright.sim.trace.recorder import Recorder, Recording
+else:
+    checking = lazy.module("tilewright.sim.check.launches")
+    events = lazy.module("tilewright.sim.trace.events")
+    tracing = lazy.module("tilewright.sim.trace.hooks")
 
 Grid = tuple[int, int, int]
 _PRINT_BYTES = 1 << 16
@@ -72,28 +81,18 @@ class SimulatedKernel(CompiledKernel):
         return interacts(self.kernel)
 
     @cached_property
-    def written(self) -> check_regions.Written:
-        """Find what of global memory the kernel may write."""
-        return check_regions.written(self.kernel)
-
-    @cached_property
     def prints(self) -> bool:
         """Tell whether the kernel may print anything."""
         return prints(self)
 
     @cached_property
-    def claims(self) -> descriptors.Claims:
-        """Say what the layouts of shared buffers claim, for the checker."""
-        return descriptors.claims(self.kernel)
-
-    @cached_property
-    def shelves(self) -> list[Shelf]:
-        """Keep the memory that past launches had for what the checker keeps."""
-        return []
+    def checked(self) -> checking.KernelFacts:
+        """Find what launches ask that are checked."""
+        return checking.facts(self.kernel)
 
     @cached_property
     def spare(self) -> list[_Cta]:
-        """Keep the memory of CTAs of past launches, of as many as run at a time."""
+        """Keep the memory of CTAs of past launches."""
         return []
 
     def launch(
@@ -129,12 +128,12 @@ class SimulatedKernel(CompiledKernel):
         launch = _Launch(self, numbers, touched, grid, shape, group, shared_bytes, output)
         launch.report = report
         if recorder is not None:
-            launch.recording = recorder.begin(self, grid)
+            launch.recording = recorder.begin(self, grid, group)
         launch.run()
         del kept  # not before the kernel has ended
         found = launch.noted()
-        launch.shelf.clear()
-        self.shelves.append(launch.shelf)
+        if launch.checking is not None:
+            launch.checking.give_back()
         return found
 
 
@@ -180,9 +179,9 @@ def _make(
 ) -> kept.Made:
     module = Module(cpu_features=where.present, new_machine=NativeMachine)
     if options.check:
-        module.observer = Checker(module, kernel, interacts=interacts(kernel))
+        module.observer = checking.observer(module, kernel, interacts=interacts(kernel))
     elif options.trace:
-        module.observer = Tracer(module)
+        module.observer = tracing.Tracer(module)
     module.exact = target if options.numerics == "exact" else None
     module.block = _static_block(kernel)
     code = KernelCode(module, plan_kernel(kernel))
@@ -201,7 +200,7 @@ def _make(
 
 def memory_needed(simulated: SimulatedKernel, grid: Grid) -> int:
     """Estimate the bytes that a launch takes beside its arguments: those of the CTAs in flight."""
-    live = _live_ctas(simulated, int(np.prod(grid)))
+    live = _live_ctas(simulated, math.prod(grid))
     return live * _cta_bytes(simulated, simulated.kernel.shared_bytes)
 
 
@@ -231,7 +230,7 @@ def _static_block(kernel: Kernel) -> Grid | None:
 
 
 def _threads(kernel: Kernel) -> int:
-    return int(np.prod(_static_block(kernel) or (MAX_THREADS, 1, 1)))
+    return math.prod(_static_block(kernel) or (MAX_THREADS, 1, 1))
 
 
 def _static(extents: tuple[Expr, Expr, Expr]) -> Grid | None:
@@ -273,7 +272,8 @@ def _sees_others(stmt: Instruct, scopes: Set[str], spaces: Set[Space]) -> bool:
 class _Cta:
     """The memory of one CTA in flight, and what it has printed.
 
-    `sizes` are what its memory was made for: bytes of shared memory, and warps.
+    `sizes` are what its memory was made for: bytes of shared memory, and warps. `listed` is how
+    many bytes the checker has listed in it at most.
     """
 
     sizes: tuple[int, int]
@@ -289,12 +289,15 @@ class _Cta:
     start: np.ndarray
     cluster: np.ndarray
     index: int = -1
+    listed: int = 0
     text: list[str] = field(default_factory=list[str])
     special: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    keeper: Keeper | None = None
 
     def __post_init__(self) -> None:
         # Single words are read and written faster in this way than as elements of an array.
         self._view = self.words.data
+        self.address = self.words.ctypes.data
 
     def get(self, name: str) -> int:
         """Read a field of the context."""
@@ -323,8 +326,8 @@ class _Launch:
         self.grid = grid
         self.cluster = cluster
         self.block = block
-        self.count = int(np.prod(grid))
-        threads = int(np.prod(block))
+        self.count = math.prod(grid)
+        threads = math.prod(block)
         self.lanes = [(1 << min(32, threads - at)) - 1 for at in range(0, threads, 32)]
         self.warps = len(self.lanes)
         self.shared_bytes = max(simulated.kernel.shared_bytes, shared_bytes)
@@ -353,19 +356,17 @@ class _Launch:
         self.end = self.count  # CTAs with this and higher numbers are not needed any more
         self.ctas: list[_Cta] = []
         self.pending: dict[int, str] = {}
-        self.found: dict[int, list[RawFinding]] = {}
-        self.logs: dict[int, Log] = {}
-        self.watched: list[tuple[int, int]] = []
-        self.turn = 0  # of all that CTAs have taken which can see one another
+        self.checking: checking.Checking | None = None
         if simulated.options.check:
-            self.watched = check_regions.watched(simulated.written, regions)
-        try:
-            self.shelf = simulated.shelves.pop()
-        except IndexError:
-            self.shelf = Shelf()
-        self.apart: Apart | None = None
-        if self.watched:
-            self.apart = Apart(simulated.code.address(apart.NAME), self.watched)
+            self.checking = checking.Checking(
+                simulated,
+                simulated.checked,
+                regions,
+                grid,
+                cluster,
+                threads=threads,
+                shared=self.shared_bytes,
+            )
         self.recording: Recording | None = None
         self.report: Report = lambda done, count: None
         self.done = 0
@@ -374,7 +375,7 @@ class _Launch:
         self.drains: list[object] = []
         self.first_cluster = np.zeros(len(context.CLUSTER_FIELDS), np.uint64)
         for name in ("threads", "expected"):
-            self.first_cluster[context.CLUSTER[name]] = threads * int(np.prod(cluster))
+            self.first_cluster[context.CLUSTER[name]] = threads * math.prod(cluster)
         self.shared_words: WeakValueDictionary[tuple[int, ...], np.ndarray] = WeakValueDictionary()
 
     def run(self) -> None:
@@ -391,43 +392,34 @@ class _Launch:
                 self.recording.forget_after(self.end)
         self.drains.clear()  # they refer to this launch
         spare = self.simulated.spare
-        spare.extend(self.ctas[: max(workers - len(spare), 0)])
+        kept = self._worth_keeping(workers)
+        spare.extend(kept[: max(len(kept) - len(spare), 0)])
         if isinstance(self.failure, SimulationError):
             self.failure.noted = self.noted()
         if self.failure is not None:
             raise self.failure
 
+    def _worth_keeping(self, workers: int) -> list[_Cta]:
+        """Give the CTAs whose memory serves the next launch.
+
+        They are as many as run at a time on cores of their own. Where the checker watches, memory
+        for what it may list costs more than it has listed, as a rule: that of more CTAs is kept.
+        """
+        if not self.simulated.options.check:
+            return self.ctas[:workers]
+        more = [cta for cta in self.ctas[workers:] if cta.listed <= _LITTLE]
+        return [*self.ctas[:workers], *more][: max(workers, _MOST_SPARE)]
+
     def noted(self) -> list[RawFinding]:
         """List what the checker has found, CTA by CTA."""
-        ended = [index for index in sorted(self.found) if index <= self.end]
-        found = [each for index in ended for each in self.found[index]]
-        if self.simulated.options.check:
-            cluster = int(np.prod(self.cluster))
-            found += check_rules.pairs(self.simulated.kernel, cluster)
-        if self.apart is None:
-            return found
-        logs = {index: log for index, log in self.logs.items() if index <= self.end}
-        if is_partial(logs):
-            name = self.simulated.kernel.name
-            text = f"{name} does too much for the checker: global memory is watched in part only"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        if self.checking is None:
+            return []
         together = self.simulated.interacts and self.count > 1
-        # What CTAs have signalled that a fault has stopped is not known.
-        apart = self.apart.all or (together and self.failure is not None)
-        clusters = {index: self._cluster_of(index) for index in logs} if together else None
-        sites = self.simulated.sites.sites
-        again, reads = self.apart.again, self.apart.read_only
-        return found + check_between.findings(
-            logs, self.watched, sites, clusters, apart=apart, again=again, read_only_loads=reads
-        )
+        return self.checking.noted(self.end, together=together, failed=self.failure is not None)
 
-    def _cluster_of(self, index: int) -> int:
-        number, scale, rest = 0, 1, index
-        for extent, size in zip(self.grid, self.cluster, strict=True):
-            number += rest % extent // size * scale
-            scale *= extent // size
-            rest //= extent
-        return number
+    def _keeper(self) -> Keeper | None:
+        """Give a thread what it keeps of its CTAs for the checker."""
+        return None if self.checking is None else self.checking.keeper()
 
     def _run_threads(self, work: Callable[[], None], count: int) -> None:
         """Let threads do the work, so that the main one can be interrupted meanwhile."""
@@ -472,17 +464,21 @@ class _Launch:
     def _work(self) -> None:
         index = 0
         try:
-            cta = self._new_cta()
+            cta = self._new_cta(self._keeper())
             while (index := next(self.numbers)) < self.end:
                 self._begin(cta, index)
-                self._finish(cta, self.entry(cta.words.ctypes.data))
+                if cta.keeper is None:
+                    self._finish(cta, self.entry(cta.address))
+                else:
+                    status, tells = cta.keeper.run(cta.address, index)
+                    self._finish(cta, status, tells=tells)
         except BaseException as error:
             self._fail(index, error)
 
     # ---- CTAs that can
 
     def _work_together(self) -> None:
-        room = max(_live_ctas(self.simulated, self.count), int(np.prod(self.cluster)))
+        room = max(_live_ctas(self.simulated, self.count), math.prod(self.cluster))
         live: list[_Cta] = []
         try:
             self._take_turns(live, room)
@@ -497,36 +493,44 @@ class _Launch:
 
     def _take_turns(self, live: list[_Cta], room: int) -> None:
         spare: list[_Cta] = []
+        keeper = self._keeper()
         waiting = self._by_clusters()
         idle = 0
         while True:
             for index in itertools.islice(waiting, room - len(live)):
                 if index < self.end:
-                    live.append(spare.pop() if spare else self._new_cta())
+                    live.append(spare.pop() if spare else self._new_cta(keeper))
                     self._begin(live[-1], index, together=True)
+                    if keeper is not None:
+                        keeper.start(live[-1].address)
             if not live:
                 return
             moved = False
             for cta in list(live):
                 before = cta.get("progress")
-                self._number_turn(cta)
-                status = self.entry(cta.words.ctypes.data)
+                status = self._turn(cta)
                 moved |= cta.get("progress") != before or status != context.STUCK
                 if status != context.STUCK:
                     live.remove(cta)
                     spare.append(cta)
-                    self._finish(cta, status)
+                    self._finish_checked(cta, status)
                 if self.failure is not None:
                     return
             idle = 0 if moved else idle + 1
             if idle > _IDLE_TURNS:
-                self._finish(live.pop(0), context.STUCK, live)
+                self._finish_checked(live.pop(0), context.STUCK, live)
                 return
 
-    def _number_turn(self, cta: _Cta) -> None:
-        if "check" in cta.special:
-            self.turn += 1
-            state.take_turn(cta.special["check"], self.turn)
+    def _turn(self, cta: _Cta) -> int:
+        """Let a CTA go on as far as it can, and tell how it stands."""
+        if self.checking is not None:
+            self.checking.number_turn(cta.special)
+        if self.recording is not None:
+            self.recording.resume(cta.index, cta.special["trace"])
+        status = self.entry(cta.address)
+        if self.recording is not None:
+            self.recording.pause(cta.index, cta.special["trace"])
+        return status
 
     def _by_clusters(self) -> Iterator[int]:
         """Number the CTAs so that those of a cluster begin together."""
@@ -539,7 +543,7 @@ class _Launch:
 
     # ---- one CTA
 
-    def _new_cta(self) -> _Cta:
+    def _new_cta(self, keeper: Keeper | None) -> _Cta:
         """Give the memory of a CTA, made ready for this launch: what another has left, or new."""
         cta: _Cta | None = None
         while cta is None or cta.sizes != self.sizes:
@@ -547,12 +551,12 @@ class _Launch:
                 cta = self.simulated.spare.pop()
             except IndexError:
                 cta = self._allocate()
+        cta.keeper = keeper
         self._prepare(cta)
         return cta
 
     def _allocate(self) -> _Cta:
         simulated = self.simulated
-        sizes = special_memory(simulated, self.warps, self.shared_bytes)
         return _Cta(
             self.sizes,
             aligned(8 * context.CONTEXT_WORDS, "u8"),
@@ -566,7 +570,7 @@ class _Launch:
             np.zeros(1, np.uint64),
             np.zeros(context.CONTEXT_WORDS, np.uint64),
             np.zeros(0, np.uint64),
-            special={name: aligned(size) for name, size in sizes.items()},
+            special=special_arrays(simulated, self.warps, self.shared_bytes),
         )
 
     def _prepare(self, cta: _Cta) -> None:
@@ -641,8 +645,6 @@ class _Launch:
         paths[: self.warps, 0] = self.first_paths
         if "groups" in cta.special:
             cta.special["groups"][:] = 0
-        if "check" in cta.special:
-            state.begin(cta.special, self.watched)
         if "trace" in cta.special:
             recording = self.recording
             events.begin(cta.special["trace"], recording.limit_of(index) if recording else 0)
@@ -673,23 +675,26 @@ class _Launch:
             self.shared_words[place] = words
         return words
 
-    def _finish(self, cta: _Cta, status: int, others: Sequence[_Cta] = ()) -> None:
+    def _finish_checked(self, cta: _Cta, status: int, others: Sequence[_Cta] = ()) -> None:
+        tells = cta.keeper is not None and cta.keeper.end(cta.address, cta.index)
+        self._finish(cta, status, others, tells=tells)
+
+    def _finish(
+        self, cta: _Cta, status: int, others: Sequence[_Cta] = (), *, tells: bool = False
+    ) -> None:
+        """Take what a CTA leaves; the checker `tells` something of it, or may."""
         cta.text.append(self._take_prints(cta))
         self._take_events(cta)
-        if "check" in cta.special:
-            sites = self.simulated.sites.sites
-            self.found[cta.index] = raw.collect(cta.special["check"], cta.index, sites)
-            self.found[cta.index] += descriptors.judge(
-                cta.special["check"], cta.index, sites, self.simulated.claims
-            )
-            if status == context.DONE and not (cta.get("tmem_permit") or cta.get("tmem_columns")):
-                self._judge_permit(cta)
-            if self.apart is not None:
-                with self.lock:
-                    self.logs[cta.index] = log_of(cta.special, self.shelf)
-                    self.apart.enter(cta.words, cta.index)
+        if self.checking is not None and cta.keeper is not None:
+            if tells:
+                kept = not (cta.get("tmem_permit") or cta.get("tmem_columns"))
+                permit = kept and status == context.DONE
+                self.checking.judge(cta.keeper, cta.special, cta.index, permit=permit)
+            cta.listed = max(cta.listed, cta.keeper.listed)
         # A fault may also be met by what lands last, after a CTA is done.
         if cta.get("error"):
+            if self.checking is not None:
+                self.checking.note_fault(cta.special, cta.index)
             self._fail(cta.index, reports.fault(self.simulated, cta, self.grid, self.regions))
         elif status == context.STUCK:
             self._fail(cta.index, reports.deadlock(self.simulated, cta, self.grid, others))
@@ -700,12 +705,6 @@ class _Launch:
             self.done += 1
         self.report(self.done, self.count)
         self._flush()
-
-    def _judge_permit(self, cta: _Cta) -> None:
-        threads, target = int(np.prod(self.block)), self.simulated.target
-        if check_rules.has_room(target, threads, self.shared_bytes):
-            sites = self.simulated.sites.sites
-            self.found[cta.index] += check_rules.permit(cta.special, cta.index, sites)
 
     # ---- printing
 
@@ -732,6 +731,8 @@ class _Launch:
 
 
 _IDLE_TURNS = 2000
+_LITTLE = 1 << 20  # bytes that a CTA may have listed whose memory is kept for the next launch
+_MOST_SPARE = 64  # CTAs whose memory is kept
 
 
 def _word(value: int | float, dtype: DType) -> int:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.base import lazy
 from tilewright.base.errors import CODES, DeadlockError, SimulationError, StepLimit, TilewrightError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
-from tilewright.ir.expressions import Offset, SharedBase, as_constant
+from tilewright.ir.expressions import Offset, Read, SharedBase, as_constant
+from tilewright.ir.operands import paired_operands
 from tilewright.ir.shapes import static_shape
-from tilewright.ir.statements import Bind, Instruct
+from tilewright.ir.statements import Bind, Instruct, While
 from tilewright.ir.types import PointerType
-from tilewright.ir.visit import walk_statements
+from tilewright.ir.visit import variables, walk_kinds, walk_statements
 from tilewright.isa import mbarrier, tensor_allocation
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context
@@ -26,6 +28,12 @@ from tilewright.sim.engine.context import PATH, PATHS, RECORD
 from tilewright.sim.engine.sites import Site
 from tilewright.sim.options import DEFAULT_STEP_LIMIT, Options, Region
 from tilewright.sim.places import element
+
+if TYPE_CHECKING:
+    from tilewright.sim.check import waiting as check_waiting
+    from tilewright.sim.check.waiting import Came
+else:
+    check_waiting = lazy.module("tilewright.sim.check.waiting")
 
 Grid = tuple[int, int, int]
 
@@ -37,7 +45,8 @@ class Waiting:
     `state` is a kind of wait of `context.WAITS`, or "gathering", "joining" or "polling"; `key` is
     what a wait of the kind is for, `name` the user's name of an mbarrier, `need` a mask of lanes.
     `contents` are those of an mbarrier, `threads` are (arrived, expected, told how many) of a
-    barrier.
+    barrier. In a run that is checked `came` has who has arrived there, and `overtaken` tells that
+    the wait may be for a phase that has ended.
     """
 
     cta: Grid
@@ -51,6 +60,8 @@ class Waiting:
     name: str = ""
     contents: mbarrier.Contents | None = None
     threads: tuple[int, int, int] | None = None
+    came: tuple[Came, ...] = ()
+    overtaken: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,7 +202,7 @@ def columns_text(cta: Any) -> str:
     granules = [each for each in range(32) if cta.get("tmem_columns") >> each & 1]
     size = tensor_allocation.GRANULE
     columns = [column for each in granules for column in range(size * each, size * (each + 1))]
-    return f"{_runs('column', columns)} are" if columns else "none is"
+    return f"{runs_text('column', columns)} are" if columns else "none is"
 
 
 # ---------------------------------------------------------------------------- deadlock
@@ -269,15 +280,30 @@ def _waiting(simulated: CompiledKernel, cta: Any, grid: Grid) -> Iterator[Waitin
         state, key = _STATES.get(int(record[PATH["state"]])), int(record[PATH["key"]])
         state = state or context.WAITS[int(record[PATH["wait"]])]
         site = simulated.sites.sites[int(record[PATH["site"]])]
-        text = _waits(record, site.text, cta, simulated)
+        text = _waits(record, site, cta, simulated)
         lanes, need = int(record[PATH["lanes"]]), int(record[PATH["need"]])
         on_mbarrier = state == "mbarrier"
+        came, overtaken = _known(state, key, warp, cta)
         yield Waiting(
             *(place, warp, lanes, site, state, key, need, text),
             name=shared_name(key, simulated) if on_mbarrier else "",
             contents=_contents(key, cta) if on_mbarrier else None,
             threads=_threads_at(key, cta) if state == "barrier" else None,
+            came=came,
+            overtaken=overtaken,
         )
+
+
+def _known(state: str, key: int, warp: int, cta: Any) -> tuple[tuple[Came, ...], bool]:
+    """Give what the checker knows of a wait: who has arrived; whether it may be overtaken."""
+    memory = cta.special.get("check")
+    if memory is None or state not in ("mbarrier", "barrier"):
+        return (), False
+    if state == "mbarrier":
+        overtaken = check_waiting.is_overtaken(memory, warp, key)
+        return check_waiting.at_mbarrier(memory, key), overtaken
+    turn = cta.words[_barrier_start(key) + context.BARRIER_FIELDS.index("generation")]
+    return check_waiting.at_barrier(memory, key, int(turn)), False
 
 
 _STATES = {context.GATHERING: "gathering", context.JOINING: "joining", context.POLLING: "polling"}
@@ -330,10 +356,10 @@ def _paths(simulated: CompiledKernel, cta: Any) -> Iterator[tuple[int, np.ndarra
 
 def lanes_text(mask: int) -> str:
     """Name a set of lanes, such as `lanes 0, 4-7`."""
-    return _runs("lane", [lane for lane in range(32) if mask >> lane & 1])
+    return runs_text("lane", [lane for lane in range(32) if mask >> lane & 1])
 
 
-def _runs(unit: str, numbers: Sequence[int]) -> str:
+def runs_text(unit: str, numbers: Sequence[int]) -> str:
     """Name ascending numbers of a unit, those that follow one another by their ends."""
     runs: list[list[int]] = []
     for number in numbers:
@@ -345,15 +371,17 @@ def _runs(unit: str, numbers: Sequence[int]) -> str:
     return f"{unit}{'s' * (len(numbers) != 1)} {', '.join(texts)}"
 
 
-def _waits(record: np.ndarray, text: str, cta: Any, simulated: CompiledKernel) -> str:
+def _waits(record: np.ndarray, site: Site, cta: Any, simulated: CompiledKernel) -> str:
     state, kind = int(record[PATH["state"]]), context.WAITS[int(record[PATH["wait"]])]
+    text = site.text
     need = lanes_text(int(record[PATH["need"]])) if record[PATH["need"]] else "nobody"
     if state == context.GATHERING:
         return f"{text} waits until {need} execute it together"
     if state == context.JOINING:
         return f"waits for {need} to come out of a branch"
     if state == context.POLLING:
-        return "polls memory that does not change"
+        polled = ", ".join(_polled(site.location, simulated))
+        return "polls memory that does not change" + (f" ({polled})" if polled else "")
     key = int(record[PATH["key"]])
     if kind == "time":
         return f"{text} sleeps in a loop that polls memory that does not change"
@@ -371,6 +399,22 @@ def _waits(record: np.ndarray, text: str, cta: Any, simulated: CompiledKernel) -
         state = f"{_mbarrier(key, cta)}{_exited(cta)}"
         return f"{text} waits for phase parity {_parity(record)} of {place}: {state}"
     return f"{text} waits"
+
+
+def _polled(location: Location | None, simulated: CompiledKernel) -> list[str]:
+    """Name the buffers that a loop at a place reads."""
+    found: dict[str, None] = {}
+    for loop in walk_statements(simulated.kernel.body):
+        if isinstance(loop, While) and loop.location == location:
+            pointers = [each.pointer for each in walk_kinds(loop, Read)]
+            for stmt in walk_kinds(loop, Instruct):
+                operands = paired_operands(stmt.form, stmt.operands)
+                pointers += [place for declared, place in operands if declared.kind == "address"]
+            names = (each.name for place in pointers for each in variables(place))
+            buffers = {param.name for param in simulated.kernel.params}
+            buffers |= {name for name, _, _ in shared_buffers(simulated)}
+            found |= {name: None for name in names if name in buffers}
+    return list(found)
 
 
 _OF_CLUSTER = ("arrived", "expected")
@@ -413,9 +457,13 @@ def shared_name(address: int, simulated: CompiledKernel) -> str:
 
 def _threads_at(key: int, cta: Any) -> tuple[int, int, int]:
     """Count the threads at a barrier: arrived, expected, and whether it was told how many."""
-    start = context.BARRIER_START + key * len(context.BARRIER_FIELDS)
+    start = _barrier_start(key)
     arrived, expected, counted = (int(each) for each in cta.words[start : start + 3])
     return arrived, expected, counted
+
+
+def _barrier_start(key: int) -> int:
+    return context.BARRIER_START + key * len(context.BARRIER_FIELDS)
 
 
 def _barrier(key: int, cta: Any) -> str:

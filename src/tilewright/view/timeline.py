@@ -106,7 +106,7 @@ def _process(events: Sequence[Event], names: _Numbered, facts: _Numbered) -> dic
 def _arrows(
     events: Sequence[Event], order: Mapping[int, int], rows: Sequence[Sequence[Sequence[Any]]]
 ) -> list[list[Any]]:
-    """Give the arrows by the numbers of their rows and slices."""
+    """Give the arrows by the numbers of their rows and slices; those from other CTAs are left."""
     ends: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
         if event["ph"] in ("s", "f"):
@@ -120,6 +120,8 @@ def _arrows(
     }
     arrows: list[list[Any]] = []
     for pair in ends.values():
+        if len(pair) < 2:
+            continue
         places: list[Any] = []
         for event in sorted(pair, key=lambda each: each["ph"] == "f"):
             row, time = order[event["tid"]], event["ts"]

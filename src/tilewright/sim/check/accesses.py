@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64
 from tilewright.isa.machine import WARP, Lanes
-from tilewright.sim.check import clocks, rows, state
+from tilewright.sim.check import clocks, late, rows, state
 from tilewright.sim.check.judge import report
+from tilewright.sim.check.lines import BYTES
 from tilewright.sim.check.replay import Replay, blocks
-from tilewright.sim.check.rows import Routine, end_if, routine
+from tilewright.sim.check.rows import Routine, each_bit, end_if, routine, run
 from tilewright.sim.check.shadow import Access
 from tilewright.sim.engine import context
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
-
-_LINE = 128  # bytes within which a swizzle moves chunks, and after eight of which it begins again
-_LINE_RECORDS = _LINE // state.RECORD_BYTES
 
 
 def _lines(f: NativeMachine, replay: Replay, offset: Lanes, size: Lanes, lane: Lanes) -> None:
@@ -28,6 +26,20 @@ def _lines(f: NativeMachine, replay: Replay, offset: Lanes, size: Lanes, lane: L
     with f.function.loop(str((size >> 7).value)) as counter:
         at = offset + (f.lanes(UINT64, counter, 0) << 7)
         replay.block(at >> 4, (at >> 7) & (replay.ways - 1), lane)
+
+
+def _over_lines(access: Access, offset: Lanes, size: Lanes, all: Lanes) -> None:
+    """Prepare for a write to lines from an offset on: to all of them, or to some."""
+    f = access.f
+    if access.writes:
+        words = (("i64", offset >> 4), ("i64", ((offset + size) >> 4) - 1), ("i1", all))
+        run(f, late.overwrite, *words, ("ptr", access.quick))
+
+
+def _over_records(access: Access) -> None:
+    """Prepare for a write to anything else."""
+    if access.writes:
+        late.enter_everything(access.f)
 
 
 # ---------------------------------------------------------------------------- of a warp
@@ -43,85 +55,68 @@ def vector(writes: bool, size: int) -> Routine:
 
     def body(f: NativeMachine) -> None:
         end_if(f, f.field("error") != 0)
-        address = f.lanes(UINT64, "%address", WARP)
-        good = _inside(f, address, size) & ((address & (size - 1)) == 0)
+        address = f.lanes(UINT32, "%address", WARP)
+        offset = address - context.SHARED_START
+        shared = f.cast(f.field("shared_size"), UINT32)
+        room = f.select(shared < size, f.constant(0, UINT32), shared - (size - 1))
+        good = (offset < room) & ((address & (size - 1)) == 0)
         lanes = f.lanes(UINT32, "%lanes", 0) & f.bits(good)
         end_if(f, lanes == 0)
         access = Access(f, writes)
+        _over_records(access)
         atomic = f.lanes(UINT32, "%atomic", 0)
-        slot = f.spill(address - context.SHARED_START)
         if size == state.RECORD_BYTES:
-            _whole_records(f, access, slot, lanes, atomic)
+            _whole_records(f, access, offset, lanes, atomic)
         else:
-            _contiguous(f, access, address, lanes, size, atomic)
+            _contiguous(f, access, offset, lanes, size, atomic)
+        slot = f.spill(offset)
         remaining = f.function.slot("i32", 4)
         f.function.emit(f"store i32 {lanes.value}, ptr {remaining}")
         with each_bit(f, remaining) as lane:
-            offset = f.lanes(
-                UINT64, f.load_element(slot, UINT64, str(f.cast(lane, UINT64).value)), 0
-            )
-            within = f.constant((1 << size) - 1, UINT64) << (offset & 15)
+            index = str(f.cast(lane, UINT64).value)
+            here = f.cast(f.lanes(UINT32, f.load_element(slot, UINT32, index), 0), UINT64)
+            within = f.constant((1 << size) - 1, UINT64) << (here & 15)
             step = f.select(atomic != 0, atomic, f.constant(state.ONE_LANE, UINT32))
-            access.record(offset >> 4, access.lane(lane, step), within)
+            access.record(here >> 4, access.lane(lane, step), within)
 
     name = f"check_{'write' if writes else 'read'}_{size}"
-    return routine(name, f"ptr %ctx, <32 x i64> %address, i32 %atomic, {Access.PARAMETERS}")(body)
+    return routine(name, f"ptr %ctx, <32 x i32> %address, i32 %atomic, {Access.PARAMETERS}")(body)
 
 
 def _whole_records(
-    f: NativeMachine, access: Access, slot: str, lanes: Lanes, atomic: Lanes
+    f: NativeMachine, access: Access, offset: Lanes, lanes: Lanes, atomic: Lanes
 ) -> None:
     """Access a record per lane, if every lane takes part; and return."""
     whole = (lanes == (1 << WARP) - 1) & (atomic == 0)
     with f.function.when(str(whole.value)):
-        access.warp(f.restore(slot, UINT64))
+        if not access.writes:
+            late.read_by_warp(access, offset)
+        slot = access.warp(offset)
         with f.function.loop(str(WARP)) as counter:
-            offset = f.lanes(UINT64, f.load_element(slot, UINT64, counter), 0)
+            here = f.lanes(UINT32, f.load_element(slot, UINT32, counter), 0)
             lane = f.lanes(UINT64, counter, 0) << state.LANE_SHIFT
-            access.whole(offset >> 4, lane | (state.ONE_LANE << state.STEP_SHIFT))
+            number = f.cast(here, UINT64) >> 4
+            access.whole(number, lane | (state.ONE_LANE << state.STEP_SHIFT))
         f.function.emit("ret void")
         f.function.label(f.function.new_label("dead"))
 
 
 def _contiguous(
-    f: NativeMachine, access: Access, address: Lanes, lanes: Lanes, size: int, atomic: Lanes
+    f: NativeMachine, access: Access, offset: Lanes, lanes: Lanes, size: int, atomic: Lanes
 ) -> None:
     """Access whole records, if every lane takes part and one follows the other; and return."""
-    first = f.pick(address, f.constant(0, UINT32))
-    steps = f.cast(f.lane_id(), UINT64) * size + first
-    whole = (f.bits(steps == address) & lanes) == (1 << WARP) - 1
+    first = f.pick(offset, f.constant(0, UINT32))
+    steps = f.lane_id() * size + first
+    whole = (f.bits(steps == offset) & lanes) == (1 << WARP) - 1
     whole = whole & ((first & 15) == 0) & (atomic == 0)
     with f.function.when(str(whole.value)):
-        start = (first - context.SHARED_START) >> 4
+        start = f.cast(first, UINT64) >> 4
         with f.function.loop(str(WARP * size // state.RECORD_BYTES)) as counter:
             number = f.lanes(UINT64, counter, 0)
             lane = f.cast(number * (state.RECORD_BYTES // size), UINT32)
             access.whole(start + number, access.lane(lane, size.bit_length() - 1))
         f.function.emit("ret void")
         f.function.label(f.function.new_label("dead"))
-
-
-class each_bit:
-    """Loop over the bits of a word on the stack, which it clears; yields their numbers."""
-
-    def __init__(self, f: NativeMachine, remaining: str) -> None:
-        self.f = f
-        self.remaining = remaining
-
-    def __enter__(self) -> Lanes:
-        f = self.f
-        self.head, body, self.after = (f.function.new_label(s) for s in ("bits", "bit", "after"))
-        f.function.branch(self.head)
-        f.function.label(self.head)
-        left = f.lanes(UINT32, f.op(f"load i32, ptr {self.remaining}"), 0)
-        f.function.branch_if(str((left != 0).value), body, self.after)
-        f.function.label(body)
-        f.function.emit(f"store i32 {(left & (left - 1)).value}, ptr {self.remaining}")
-        return f.lowest(left)
-
-    def __exit__(self, *exception: object) -> None:
-        self.f.function.branch(self.head)
-        self.f.function.label(self.after)
 
 
 # ---------------------------------------------------------------------------- runs
@@ -149,10 +144,12 @@ def run_of(writes: bool) -> Routine:
         first = start >> 4
         count = ((end + 15) >> 4) - first
         pattern = f.lanes(UINT64, "%pattern", 0)
-        with f.function.when(str((((start | size) & (_LINE - 1)) == 0).value)):
-            _lines(f, blocks(access, _LINE_RECORDS, 8), start, size, pattern)
+        with f.function.when(str((((start | size) & (BYTES - 1)) == 0).value)):
+            _over_lines(access, start, size, f.constant(True, BOOL))
+            _lines(f, blocks(access), start, size, pattern)
             f.function.emit("ret void")
             f.function.label(f.function.new_label("dead"))
+        _over_records(access)
         with f.function.loop(str(count.value)) as counter:
             number = first + f.lanes(UINT64, counter, 0)
             access.record(number, pattern, _span(f, number, start, end))
@@ -173,15 +170,17 @@ def box_of(writes: bool) -> Routine:
         end_if(f, (f.field("error") != 0) | ~small)
         access = Access(f, writes)
         pattern = f.lanes(UINT64, "%pattern", 0)
-        straight = ((address | row | pitch) & (_LINE - 1)) == 0
+        straight = ((address | row | pitch) & (BYTES - 1)) == 0
         straight = straight & _inside(f, address, rows * pitch)
         with f.function.when(str(straight.value)):
-            replay = blocks(access, _LINE_RECORDS, 8)
+            _over_lines(access, address - context.SHARED_START, rows * pitch, row == pitch)
+            replay = blocks(access)
             with f.function.loop(str(rows.value)) as outer:
                 start = address + f.lanes(UINT64, outer, 0) * pitch - context.SHARED_START
                 _lines(f, replay, start, row, pattern)
             f.function.emit("ret void")
             f.function.label(f.function.new_label("dead"))
+        _over_records(access)
         with f.function.loop(str(rows.value)) as outer:
             place = address + f.lanes(UINT64, outer, 0) * pitch
             with f.function.loop(str(((row + 15) >> 4).value)) as inner:

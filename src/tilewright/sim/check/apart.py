@@ -7,7 +7,6 @@ are their lists of runs laid side by side (`regions`).
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from tilewright.base.dtypes import UINT32, UINT64
 from tilewright.isa.machine import Lanes
-from tilewright.sim.check import state
+from tilewright.sim.check import rows, scattered, state
 from tilewright.sim.check.rows import routine
 
 if TYPE_CHECKING:
@@ -27,40 +26,43 @@ _SHIFT = 6  # bytes of an argument that are looked at together: 64, a bit of a w
 _PLACE_BYTES = 24
 # What the native function finds of a CTA: it touches what another one has written, or writes what
 # that one has touched; it touches a byte twice; it has read something as read-only.
-_MEETS, _AGAIN, _READ_ONLY = 1, 2, 4
-NAME = "check_apart"
-_ENTER = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+MEETS, AGAIN, READ_ONLY = 1, 2, 4
 
 
-class Apart:
-    """What the CTAs of a launch touch of watched memory; to be used by one thread at a time.
-
-    `all` tells that they are apart; `again` has those that touch a byte twice and write it;
-    `read_only` tells that something was read as read-only.
-    """
-
-    def __init__(self, address: int, watched: Sequence[tuple[int, int]]) -> None:
-        # `address` is that of the native function `NAME`.
-        places = sum(((high - low - 1) >> _SHIFT) + 1 for low, high in watched)
-        self._places = np.zeros(places * _PLACE_BYTES, np.uint8)
-        self._enter = _ENTER(address)
-        self.all = True
-        self.read_only = False
-        self.again: set[int] = set()
-
-    def enter(self, words: np.ndarray, number: int) -> None:
-        """Enter the runs of a CTA, whose context is given."""
-        found = self._enter(words.ctypes.data, self._places.ctypes.data, number + 1)
-        self.all &= not (found & _MEETS)
-        self.read_only |= bool(found & _READ_ONLY)
-        if found & _AGAIN:
-            self.again.add(number)
+def map_bytes(watched: Sequence[tuple[int, int]]) -> int:
+    """Size the map of watched memory."""
+    return _PLACE_BYTES * sum(((high - low - 1) >> _SHIFT) + 1 for low, high in watched)
 
 
-@routine(NAME, "ptr %ctx, ptr %places, i32 %who", "i32")
+def touched(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tell of each place of a map whether anybody has written or read there."""
+    words = places.view(np.uint32).reshape(-1, _PLACE_BYTES // 4)
+    return words[:, 0] != 0, words[:, 1] != 0
+
+
+@routine("check_apart", "ptr %ctx, ptr %places, i32 %who", "i32")
 def enter(f: NativeMachine) -> None:
     """Enter the runs of a CTA, and give what is found of it."""
-    log = f.pointer("check_log")
+    log, who = f.pointer("check_log"), f.lanes(UINT32, "%who", 0)
+    found = f.function.slot("i32", 4)
+    f.function.emit(f"store i32 0, ptr {found}")
+
+    def touch(start: Lanes, end: Lanes, kind: Lanes) -> None:
+        words = (("i64", start), ("i64", end), ("i64", kind))
+        here = rows.ask(f, _run, "i32", ("ptr", "%places"), ("i32", who), *words)
+        before = f.lanes(UINT32, f.op(f"load i32, ptr {found}"), 0)
+        f.function.emit(f"store i32 {(before | f.lanes(UINT32, here, 0)).value}, ptr {found}")
+
+    scattered.each_entry(f, log, state.get(f, "log_count"), touch)
+    f.function.emit(f"ret i32 {f.op(f'load i32, ptr {found}')}")
+
+
+@routine(
+    "check_apart_run", "ptr %ctx, ptr %places, i32 %who, i64 %first, i64 %last, i64 %kind", "i32"
+)
+def _run(f: NativeMachine) -> None:
+    """Enter a run of bytes, and give what is found of it."""
+    start, end, kind = (f.lanes(UINT64, f"%{n}", 0) for n in ("first", "last", "kind"))
     found = f.function.slot("i32", 4)
     f.function.emit(f"store i32 0, ptr {found}")
 
@@ -69,18 +71,13 @@ def enter(f: NativeMachine) -> None:
         after = f.select(condition, before | what, before)
         f.function.emit(f"store i32 {after.value}, ptr {found}")
 
-    with f.function.loop(str(state.get(f, "log_count").value)) as counter:
-        index = f.lanes(UINT64, counter, 0) * state.LOG_WORDS
-        run = f.op(f"getelementptr i64, ptr {log}, i64 {index.value}")
-        start, end, kind = (f.get_word(run, word) for word in range(3))
-        note((kind & state.LOG_READ_ONLY) != 0, _READ_ONLY)
-        place, count, skipped = _places(f, start, end)
-        with f.function.loop(str(count.value)) as step:
-            number = f.lanes(UINT64, step, 0)
-            offset = (place + number) * _PLACE_BYTES
-            at = f.op(f"getelementptr i8, ptr %places, i64 {offset.value}")
-            bytes = _bytes(f, skipped, end - start, number)
-            _touch(f, at, kind, bytes, note)
+    note((kind & state.LOG_READ_ONLY) != 0, READ_ONLY)
+    place, count, skipped = _places(f, start, end)
+    with f.function.loop(str(count.value)) as step:
+        number = f.lanes(UINT64, step, 0)
+        offset = (place + number) * _PLACE_BYTES
+        at = f.op(f"getelementptr i8, ptr %places, i64 {offset.value}")
+        _touch(f, at, kind, _bytes(f, skipped, end - start, number), note)
     f.function.emit(f"ret i32 {f.op(f'load i32, ptr {found}')}")
 
 
@@ -104,12 +101,12 @@ def _touch(
     writes = (kind & state.LOG_WRITES) != 0
     meets = (writer != nobody) & (writer != who)
     # Where another CTA was, what this one has done before is not known.
-    note(meets | (writes & (reader != nobody) & (reader != who)), _MEETS | _AGAIN)
+    note(meets | (writes & (reader != nobody) & (reader != who)), MEETS | AGAIN)
     wrote = f.select(writer == who, f.get_word(at, 1), none)
     read = f.select(reader == who, f.get_word(at, 2), none)
     judged = (kind & state.LOG_READ_ONLY) == 0
     before = f.select(writes, wrote | read, wrote)
-    note(judged & ((before & bytes) != 0), _AGAIN)
+    note(judged & ((before & bytes) != 0), AGAIN)
     alone = (reader == nobody) | (reader == who)
     f.function.emit(f"store i32 {f.select(writes, who, writer).value}, ptr {at}")
     readers = f.select(writes, reader, f.select(alone, who, many))

@@ -42,7 +42,7 @@ _COUNTING = "bulk_copy"
 
 def arrivals_at(kernel: Kernel, buffer: str) -> list[str]:
     """List the lines that arrive at mbarriers of a buffer, and by what."""
-    return _lines(kernel, buffer, _arrives)
+    return _lines(kernel, buffer, arrives)
 
 
 def bytes_for(kernel: Kernel, buffer: str) -> list[str]:
@@ -50,7 +50,8 @@ def bytes_for(kernel: Kernel, buffer: str) -> list[str]:
     return _lines(kernel, buffer, _counts)
 
 
-def _arrives(form: Form) -> bool:
+def arrives(form: Form) -> bool:
+    """Tell an arrival at an mbarrier, at once or by an agent later."""
     time = form.time
     later = time.completes == "mbarrier" and time.agent != _COUNTING
     return later or form.declaration in ARRIVALS

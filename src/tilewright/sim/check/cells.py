@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from tilewright.base.dtypes import UINT32, UINT64
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.check import state
-from tilewright.sim.check.accesses import each_bit
 from tilewright.sim.check.judge import CELLS, FREES, WRITTEN_CELLS
-from tilewright.sim.check.rows import Routine, end_if, routine, run
+from tilewright.sim.check.rows import Routine, clear, each_bit, end_if, routine, run
 from tilewright.sim.check.shadow import Access
 from tilewright.sim.engine.context import TMEM_COLUMNS
 
@@ -178,33 +177,33 @@ def read_block(m: NativeMachine, first: Lanes, rows: Lanes, columns: int, actor:
     run(m, _BLOCKS[False], *(("i32", m.cast(each, UINT32)) for each in numbers), *actor)
 
 
-@routine("check_columns", f"ptr %ctx, i32 %columns, {Access.PARAMETERS}")
+@routine("check_columns", f"ptr %ctx, i32 %columns, {Access.PARAMETERS}", seldom=True)
 def columns(f: NativeMachine) -> None:
     """Let columns be freed, which is a write to them, or be new; bit i: 32·i to 32·i + 31."""
     after, before = f.lanes(UINT32, "%columns", 0), f.cta_state("tmem_columns")
     run(f, _enter_last)
     changed = f.function.slot("i32", 4)
     freed = before & ~after
+    place = f.cast(f.lanes(UINT32, "%site", 0), UINT64) + 1
     with f.function.when(str(((after & ~before) != 0).value)):
         # Of what is taken as a whole another CTA gets nothing, whoever has the permit.
-        place = f.cast(f.lanes(UINT32, "%site", 0), UINT64) + 1
         whole = after == (1 << TMEM_COLUMNS // _GRANULE) - 1
         state.put(f, "allocated", 0, f.select(whole, f.constant(0, UINT64), place))
+        state.put(f, "freed", 0, 0)
+    with f.function.when(str((freed != 0).value)):
+        state.put(f, "freed", 0, place)
     f.function.emit(f"store i32 {freed.value}, ptr {changed}")
     words = tuple(("i32", f.lanes(UINT32, f"%{n}", 0)) for n in ("lanes", "site", "owner", "flags"))
     with each_bit(f, changed) as granule:
         span = (granule * _GRANULE, f.constant(128, UINT32), f.constant(_GRANULE, UINT32))
         run(f, _BLOCKS[True], *(("i32", each) for each in span), *words)
-    name = "llvm.memset.p0.i64"
-    f.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
     # What is freed may not be accessed anyway; what is new was not written yet either.
     for granules, first, size in ((before ^ after, 0, 32), (after & ~before, WRITTEN_CELLS, 2)):
         f.function.emit(f"store i32 {granules.value}, ptr {changed}")
         with each_bit(f, changed) as granule:
             start = f.cast(granule * (_GRANULE * _QUARTERS), UINT64) * size + first
             at = f.op(f"getelementptr i8, ptr {f.pointer('check_cells')}, i64 {start.value}")
-            length = _GRANULE * _QUARTERS * size
-            f.function.emit(f"call void @{name}(ptr {at}, i8 0, i64 {length}, i1 false)")
+            clear(f, at, _GRANULE * _QUARTERS * size)
 
 
 FREEING, OF_CELLS = CELLS | FREES, CELLS

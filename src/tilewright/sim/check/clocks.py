@@ -21,6 +21,7 @@ from tilewright.sim.check.rows import (
     alive,
     ask,
     chunk,
+    clear,
     copy,
     end_if,
     find_floors,
@@ -105,6 +106,14 @@ def fence_cells(f: NativeMachine) -> None:
 # ---------------------------------------------------------------------------- barriers of the CTA
 
 
+def _note_use(f: NativeMachine, barrier: Lanes) -> None:
+    """Make the rows of a barrier zero at its first use."""
+    used, own = state.get(f, "barriers_used"), f.constant(1, UINT64) << f.cast(barrier, UINT64)
+    with f.function.when(str(((used & own) == 0).value)):
+        state.put(f, "barriers_used", 0, used | own)
+        clear(f, state.at(f, "barrier_row", barrier * 2), 2 * state.ROW_BYTES)
+
+
 def _parity_word(f: NativeMachine, name: str, bit: Lanes) -> Lanes:
     return (state.get(f, name, warp(f)) >> bit) & 1
 
@@ -120,15 +129,17 @@ def arrive(f: NativeMachine) -> None:
     """Arrive at a barrier of the CTA, in the turn that `generation` numbers."""
     barrier, turn, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in ("barrier", "generation", "lanes"))
     barrier = barrier & (context.BARRIERS - 1)
+    _note_use(f, barrier)
     _set_parity(f, "parities", barrier, turn)
     row = state.at(f, "barrier_row", barrier * 2 + (turn & 1))
     run(f, release, ("ptr", row), ("i32", lanes))
 
 
-@routine("check_excuse", "ptr %ctx, i32 %barrier")
+@routine("check_excuse", "ptr %ctx, i32 %barrier", seldom=True)
 def excuse(f: NativeMachine) -> None:
     """Count who has exited as arrived at a barrier of the CTA: one that is told no count."""
     barrier = f.lanes(UINT32, "%barrier", 0) & (context.BARRIERS - 1)
+    _note_use(f, barrier)
     turn = f.barrier_state(barrier, "generation") & 1
     row = state.at(f, "barrier_row", barrier * 2 + turn)
     run(f, join, ("ptr", row), ("ptr", state.at(f, "exited_row")))
@@ -145,7 +156,7 @@ def pass_barrier(f: NativeMachine) -> None:
     run(f, synchronise, ("i32", lanes))
 
 
-@routine("check_exit", "ptr %ctx, i32 %lanes")
+@routine("check_exit", "ptr %ctx, i32 %lanes", seldom=True)
 def leave(f: NativeMachine) -> None:
     """Hand on what lanes have done that exit: to barriers this is an arrival."""
     lanes = f.lanes(UINT32, "%lanes", 0)
@@ -233,18 +244,10 @@ def slot_of(f: NativeMachine) -> None:
     state.put(f, "slot_address", slot, f.lanes(UINT32, "%address", 0))
     state.put(f, "slot_live", slot, 0)
     with f.function.when(str((count < state.SLOTS).value)):
-        for half in range(2):
-            row = state.at(f, "slot_row", slot * 2 + half)
-            # No row of a CTA has anything before it began.
-            _zero(f, row)
-        _zero(f, state.at(f, "extra_row", slot))
+        # No row of a CTA has anything before it began.
+        clear(f, state.at(f, "slot_row", slot * 2), 2 * state.ROW_BYTES)
+        clear(f, state.at(f, "extra_row", slot), state.ROW_BYTES)
     f.function.emit(f"ret i32 {slot.value}")
-
-
-def _zero(f: NativeMachine, row: str) -> None:
-    name = "llvm.memset.p0.i64"
-    f.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
-    f.function.emit(f"call void @{name}(ptr {row}, i8 0, i64 {state.ROW_BYTES}, i1 false)")
 
 
 def slot(f: NativeMachine, address: Lanes) -> Lanes:
@@ -296,15 +299,12 @@ def expect_arrival(f: NativeMachine) -> None:
 def wait_at_mbarrier(f: NativeMachine) -> None:
     """Let lanes know of the last phase of an mbarrier that has ended."""
     place = slot(f, f.lanes(UINT32, "%address", 0))
-    index = warp(f) * state.SLOTS + place
-    state.put(f, "waited", index, state.now(f))
-    state.put(f, "waiting_lanes", index, f.lanes(UINT32, "%lanes", 0))
     with f.function.when("%acquires"):
         row = state.at(f, "slot_row", place * 2 + 1)
         run(f, acquire, ("ptr", row), ("i32", f.lanes(UINT32, "%lanes", 0)))
 
 
-@routine("check_initialise", "ptr %ctx, i32 %address, i32 %lanes, i32 %site")
+@routine("check_initialise", "ptr %ctx, i32 %address, i32 %lanes, i32 %site", seldom=True)
 def initialise(f: NativeMachine) -> None:
     """Note who initialises an mbarrier: nobody else sees it yet."""
     place = slot(f, f.lanes(UINT32, "%address", 0))
@@ -401,7 +401,7 @@ def _loosen(f: NativeMachine, row: str) -> None:
         set_chunk(f, row, place, f.binary("max", known, chunk(f, row, place)))
 
 
-@routine("check_show", "ptr %ctx, i32 %lanes")
+@routine("check_show", "ptr %ctx, i32 %lanes", seldom=True)
 def show_mbarriers(f: NativeMachine) -> None:
     """Make the mbarriers visible that lanes of the warp that acts have initialised."""
     lanes = f.lanes(UINT32, "%lanes", 0)

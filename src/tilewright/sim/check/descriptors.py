@@ -209,11 +209,10 @@ def _box_offsets(box: dict[str, int]) -> np.ndarray:
     return (address ^ (address >> _LINE & box["swizzle"]) * _CHUNK) - context.SHARED_START
 
 
-def judge(
-    memory: np.ndarray, cta: int, sites: Sequence[Site], claims: Claims
-) -> Iterator[RawFinding]:
+def judge(notes: bytes, cta: int, sites: Sequence[Site], claims: Claims) -> Iterator[RawFinding]:
     """Find the uses of a CTA that do not describe the buffer that they begin in."""
-    for words in state.notes(memory) if claims.known else ():
+    uses = np.frombuffer(notes, np.uint32).reshape(-1, state.NOTE_WORDS)
+    for words in uses.tolist() if claims.known else ():
         is_box, site, *numbers = words[:_KEY]
         if not claims.describe((is_box, *numbers)):
             first = numbers[(_BOX if is_box else _TILE).index("shared" if is_box else "start")]

@@ -20,7 +20,7 @@ from tilewright.sim.check.rows import end_if, routine, run
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
 
-KIND = "missing-wait"
+KIND = "missing-wait/exit"
 
 
 @routine("check_taken", "ptr %ctx, i64 %address, i64 %size, i32 %lanes, i32 %site")
@@ -41,7 +41,7 @@ def reads(m: NativeMachine, address: Lanes, size: Lanes, lanes: Lanes) -> None:
     run(m, _reads, *words, ("i32", lanes), ("i32", m.site))
 
 
-@routine("check_stored", "ptr %ctx")
+@routine("check_stored", "ptr %ctx", seldom=True)
 def finish(f: NativeMachine) -> None:
     """See that of each warp the last such operation was waited for."""
     end_if(f, f.field("error") != 0)

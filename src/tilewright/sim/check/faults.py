@@ -12,9 +12,10 @@ from tilewright.base.errors import SimulationError
 from tilewright.base.findings import Finding
 from tilewright.base.spaces import Space
 from tilewright.sim.check.arrivals import arrivals_at, bytes_for
-from tilewright.sim.check.kinds import BY_NAME
+from tilewright.sim.check.kinds import BY_KEY, BY_NAME
 from tilewright.sim.check.memory import Launched, memory_texts
-from tilewright.sim.reports import Stopped, Waiting, lanes_text
+from tilewright.sim.engine.sites import Site
+from tilewright.sim.reports import Stopped, Waiting, lanes_text, runs_text
 
 # The kind of a fault by the code of its error, and where a code has several by a part of its text.
 BY_CODE: dict[str, str] = {
@@ -88,6 +89,27 @@ def fault(error: SimulationError, launched: Launched) -> Finding:
         memory=memory,
         warp=stopped.warp,
         lanes=stopped.lanes,
+    )
+
+
+def after_freeing(fault: Finding, error: SimulationError, freed: Site) -> Finding:
+    """Tell of a fault that it uses Tensor Memory which was freed at a place, if it does."""
+    if error.code != "tensor-memory" or "that are not allocated" not in error.message:
+        return fault
+    kind = BY_KEY["tmem-lifecycle/freed"]
+    user = f"warp {fault.warp}, {lanes_text(fault.lanes)}"
+    text = kind.missing.format(now="the deallocation", before=user, memory="these columns")
+    return replace(
+        fault,
+        kind=kind.name,
+        message=kind.title,
+        location=freed.location,
+        other_location=fault.location,
+        actor=freed.text,
+        other_actor=fault.actor,
+        other_is_later=True,
+        missing=text,
+        hint=kind.mend,
     )
 
 
@@ -207,6 +229,11 @@ def _fresh_circle(wait: Waiting, waits: tuple[Waiting, ...]) -> bool:
     )
 
 
+def _nobody_came(wait: Waiting, waits: tuple[Waiting, ...]) -> bool:
+    """Tell an mbarrier that nobody has ever arrived at, where others have got further."""
+    return wait.contents is not None and not wait.came and any(each.came for each in waits)
+
+
 def _waits_for(state: str) -> _Applies:
     return lambda wait, waits: wait.state == state
 
@@ -216,11 +243,13 @@ def _waits_for(state: str) -> _Applies:
 _RULES: tuple[tuple[str, _Applies], ...] = (
     ("mbarrier-tx", _bytes_differ),
     ("mbarrier-arrival", _arrivals_lack),
+    ("mbarrier-phase", lambda wait, waits: wait.overtaken),
     ("named-barrier", lambda wait, waits: _nobody_comes(wait, waits) and _is_named(wait)),
     ("divergent-collective", _nobody_comes),
     ("named-barrier", lambda wait, waits: _is_named(wait)),
     ("tmem-lifecycle", _waits_for("columns")),
     ("mbarrier-phase", _fresh_circle),
+    ("mbarrier-arrival", _nobody_came),
     ("mbarrier-arrival", _waits_for("mbarrier")),
     ("divergent-collective", _waits_for("gathering")),
     ("divergent-collective", _waits_for("barrier")),
@@ -235,6 +264,12 @@ def _who_should(root: Waiting, waits: tuple[Waiting, ...], launched: Launched) -
         held, name = root.contents, root.name.partition("[")[0]
         lines = arrivals_at(kernel, name)
         yield f"{root.name} has {held.arrived} of {held.expected} arrivals in phase {held.phase}"
+        if root.overtaken:
+            yield (
+                f"warp {root.warp} does not know that the phase before has ended: the wait is "
+                "meant for the one before that, or would have ended at once if it came earlier"
+            )
+        yield from _who_came(root, waits, launched)
         yield from (f"it is arrived at by {each}" for each in lines)
         if held.expected_bytes or held.come_bytes:
             yield from (f"bytes for it are counted by {each}" for each in bytes_for(kernel, name))
@@ -245,6 +280,36 @@ def _who_should(root: Waiting, waits: tuple[Waiting, ...], launched: Launched) -
         elsewhere = [w for w in waits if w.cta == root.cta and w not in here]
         yield f"at barrier {root.key} wait " + ", ".join(map(_warp_at, here))
         yield from (f"not there: {_warp_at(each)}" for each in elsewhere)
+        yield from _who_came(root, waits, launched)
+
+
+def _who_came(root: Waiting, waits: tuple[Waiting, ...], launched: Launched) -> Iterator[str]:
+    """Say which warps have arrived, and which only before; those that wait there are known."""
+    there = {w.warp for w in waits if w.state == "barrier" and w.key == root.key} - {root.warp}
+    lines: dict[tuple[bool, int, int, str], list[int]] = {}
+    for came in root.came:
+        place = "" if came.now else _whereabouts(came.warp, root, waits)
+        if root.state == "mbarrier" or not (came.now and came.warp in there | {root.warp}):
+            lines.setdefault((not came.now, came.site, came.lanes, place), []).append(came.warp)
+    for (late, number, mask, place), warps in sorted(lines.items()):
+        site = launched.simulated.sites.sites[number]
+        who = (
+            f"{runs_text('warp', warps)}, {lanes_text(mask)}" if mask else runs_text("warp", warps)
+        )
+        at = "" if site.location is None else f" at {site.location.header()}"
+        if late:
+            yield f"{who} came before, by {site.text}{at}, and not again: {place}"
+        else:
+            yield f"{who} came, by {site.text}{at}"
+
+
+def _whereabouts(warp: int, root: Waiting, waits: tuple[Waiting, ...]) -> str:
+    """Say where a warp is that has not come: where it waits, if it is not over."""
+    found = [each for each in waits if (each.cta, each.warp) == (root.cta, warp)]
+    places = {each.site.location.header() for each in found if each.site.location is not None}
+    if not found:
+        return "it has ended"
+    return f"it waits at {', '.join(sorted(places))}" if places else "it waits"
 
 
 def _warp_at(wait: Waiting) -> str:

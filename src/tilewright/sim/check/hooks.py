@@ -15,7 +15,19 @@ from tilewright.ir.statements import Instruct, Kernel, Write
 from tilewright.isa import tensor_allocation, tensor_memory
 from tilewright.isa.declaration import Form
 from tilewright.isa.machine import Lanes
-from tilewright.sim.check import apart, clocks, exits, protocols, registers, rows, signals, state
+from tilewright.sim.check import (
+    clocks,
+    exits,
+    judge,
+    keeping,
+    once,
+    phases,
+    protocols,
+    registers,
+    rows,
+    signals,
+    state,
+)
 from tilewright.sim.check.bounds import ANYWHERE, Buffers
 from tilewright.sim.check.lanes import synchronise
 from tilewright.sim.check.rows import run
@@ -29,6 +41,11 @@ from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.observer import Observer
 from tilewright.sim.engine.sites import Site
 
+_ENDS = (phases.keep, clocks.end_phase, phases.complete)  # of a phase of an mbarrier
+_ALWAYS = (
+    *(clocks.land, *_ENDS, clocks.leave, protocols.finish, exits.finish, keeping.whole),
+    *(clocks.arrive, clocks.pass_barrier, *judge.ENTRIES.values()),
+)
 _CELLS = {"tmem_load": state.CELL_LOADS, "tmem_store": state.CELL_STORES}
 
 
@@ -45,11 +62,17 @@ class Checker(Observer):
         self._span = ANYWHERE
         self._unread = False
         self._signalling = signalling(kernel) if interacts else None
-        # What the scheduler calls must not be among its functions, which are any kernel's.
-        for each in (clocks.land, clocks.end_phase, clocks.leave, apart.enter, protocols.finish):
-            each(module)
-        for each in (exits.finish, signals.leave_cluster):
-            each(module)
+        # What the scheduler calls must not be among its functions, which are any kernel's; with it
+        # comes what it calls. They are the same in any kernel that is checked.
+        with module.together("checker"):
+            for each in _ALWAYS:
+                each(module)
+        if self._leaves_cluster:
+            signals.leave_cluster(module)
+
+    @property
+    def _leaves_cluster(self) -> bool:
+        return self._signalling is not None and self._signalling.clusters
 
     def comes_to(self, node: Instruct | Read | Write, *, unread: bool = False) -> None:
         """Note which buffer is accessed, and whether the results of an instruction are unread."""
@@ -76,6 +99,10 @@ class Checker(Observer):
         inside, parameters = _parameters(f, (address,))
         f.touch(space, inside[0], size, write=write)
         return _finish(f, parameters)
+
+    def stores_at_once(self, m: NativeMachine, space: Space, address: Lanes, value: Lanes) -> None:
+        """Watch values of lanes that are stored at one address."""
+        once.store(m, space, address, value, self._site(m.module, int(m.site)))
 
     def issues(self, m: NativeMachine, form: Form, operands: Sequence[Any]) -> None:
         """Watch an instruction, and what it orders."""
@@ -159,10 +186,10 @@ class Checker(Observer):
         """Watch registers of which a load may have some."""
         registers.touch(m, first, size, self._site(m.module, int(m.site)))
 
-    def reads_unset(self, m: NativeMachine) -> None:
+    def reads_unset(self, m: NativeMachine, lanes: Lanes) -> None:
         """Watch a register being read that nothing has written."""
         site = self._site(m.module, int(m.site))
-        run(m, registers.read_unset, ("i32", str(site)), ("i32", m.active()))
+        run(m, registers.read_unset, ("i32", str(site)), ("i32", lanes))
 
     # ---- operations, phases, exits
 
@@ -185,12 +212,13 @@ class Checker(Observer):
 
     def phase_begins(self, m: NativeMachine, barrier: Lanes) -> None:
         """Let who waits for the phase before know of it."""
-        run(m, clocks.end_phase, ("i32", m.cast(barrier, UINT32)))
+        for each in _ENDS:
+            run(m, each, ("i32", m.cast(barrier, UINT32)))
 
     def exits(self, f: NativeMachine, lanes: Lanes) -> None:
         """Let those who go on know of those who return."""
         run(f, clocks.leave, ("i32", lanes))
-        if self._signalling is not None and self._signalling.clusters:
+        if self._leaves_cluster:
             run(f, signals.leave_cluster, ("i32", lanes))
 
     def ends(self, f: NativeMachine) -> None:

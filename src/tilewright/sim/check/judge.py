@@ -50,6 +50,11 @@ def _step_of(entry: Lanes) -> Lanes:
     return entry.machine.cast((entry >> state.STEP_SHIFT) & 7, UINT32)
 
 
+def _is_of_many(entry: Lanes) -> Lanes:
+    """Tell whether several lanes access the same bytes together."""
+    return (_step_of(entry) & state.ANY_LANE) == state.ANY_LANE
+
+
 def _site_of(entry: Lanes) -> Lanes:
     site = entry.machine.cast((entry >> state.SITE_SHIFT) & state.MOST_SITES, UINT32)
     m = entry.machine
@@ -66,7 +71,7 @@ def _lanes_of(f: NativeMachine, entry: Lanes, bytes: Lanes) -> Lanes:
     run_of = (every << low) & (every >> (31 - (high & 31)))
     one = f.constant(1, UINT32) << _lane_of(entry)
     chosen = f.select(step < state.ONE_LANE, run_of, one)
-    return f.select(step == state.ANY_LANE, every, chosen)
+    return f.select(_is_of_many(entry), every, chosen)
 
 
 # ---------------------------------------------------------------------------- what is found
@@ -75,6 +80,7 @@ def _lanes_of(f: NativeMachine, entry: Lanes, bytes: Lanes) -> Lanes:
 @routine(
     "check_found",
     "ptr %ctx, i32 %kind, i64 %old, i64 %new, i64 %bytes, i32 %space, i64 %address, i64 %size",
+    seldom=True,
 )
 def found(f: NativeMachine) -> None:
     """Record a finding, or count it, if there is one of the same kind and places."""
@@ -108,13 +114,14 @@ def found(f: NativeMachine) -> None:
         "other": other,
         "owner": owner,
         "other_owner": before,
-        "warp": rows.warp(f),
+        "warp": f.select(owner < state.BARRIER_OWNER, owner & 31, rows.warp(f)),
         "lanes": _lanes_of(f, new, bytes),
         "other_warp": issuer,
         "other_lanes": f.select(shared, issuing, _lanes_of(f, old, bytes)),
         "space": f.lanes(UINT32, "%space", 0),
         "address": f.lanes(UINT64, "%address", 0),
         "size": f.lanes(UINT64, "%size", 0),
+        "acting": f.select(owner == rows.warp(f), state.get(f, "acting"), f.constant(0, UINT64)),
         "count": 1,
     }
     row = state.at(f, "found", count)
@@ -152,7 +159,9 @@ def _kind(f: NativeMachine, name: str) -> Lanes:
     return f.constant(NUMBER[name], UINT32)
 
 
-@routine("check_judge", "ptr %ctx, i64 %old, i64 %new, i64 %number, i32 %flags, ptr %row")
+@routine(
+    "check_judge", "ptr %ctx, i64 %old, i64 %new, i64 %number, i32 %flags, ptr %row", seldom=True
+)
 def _judge(f: NativeMachine) -> None:
     """Decide whether an entry comes before an access that has some of its bytes, and is seen."""
     old, new, number = (f.lanes(UINT64, f"%{n}", 0) for n in ("old", "new", "number"))
@@ -161,16 +170,26 @@ def _judge(f: NativeMachine) -> None:
     end_if(f, bytes == 0)
     owner, actor, tick = owner_of(old), owner_of(new), tick_of(old)
     writes, wrote = (flags & WRITES) != 0, (flags & OLD_WRITES) != 0
-    atomic = (_step_of(old) == state.ATOMIC) & (_step_of(new) == state.ATOMIC)
+    atomic = (_step_of(old) >= state.ATOMIC) & (_step_of(new) >= state.ATOMIC)
     known = rows.ask_known(f, "%row", owner, tick) | _known_of_lanes(f, old, bytes)
-    known = known | _known_in_warp(f, old, new, bytes)
+    known = known | _known_in_warp(f, old, new, bytes, wrote)
     at_once = ((old ^ new) & (WHO | state.MOST_SITES << state.SITE_SHIFT)) == 0
     # The tensor core keeps the order of a thread; in Tensor Memory products are in order anyway.
     core = (owner >> 5 == state.TENSOR >> 5) & (actor >> 5 == state.TENSOR >> 5)
     in_pipe = core & ((owner == actor) | ((flags & CELLS) != 0))
     ordered = known | in_pipe | atomic | (at_once & writes & wrote)
     with f.function.when(str((~ordered).value)):
-        report(f, _disorder(f, old, new, flags, wrote), old, new, bytes, number, flags)
+        kind = _disorder(f, old, new, number, flags, wrote)
+        # It is the wait that is to be mended, whatever it should have waited for.
+        unmet = kind == NUMBER["mbarrier-phase/unmet"]
+        other, here = old, f.select(unmet, old, new)
+        for name, area, warp in (
+            ("ignored-try-wait", "ignored_wait", rows.warp(f)),
+            ("mbarrier-phase/unmet", "idle_wait", owner & 31),
+            ("mbarrier-phase/idle", "idle_wait", rows.warp(f)),
+        ):
+            other = f.select(kind == NUMBER[name], state.get(f, area, warp), other)
+        report(f, kind, other, here, bytes, number, flags)
         # From here on it counts as known, so that one fault is told once.
         for row in ("%row", state.at(f, "seen_row")):
             state.set_clock(f, row, owner, tick)
@@ -194,20 +213,20 @@ def _known_of_lanes(f: NativeMachine, old: Lanes, bytes: Lanes) -> Lanes:
     owner = owner_of(old)
     place = owner & 31
     lanes = state.clock(f, "%row", place + state.PART_LANES)
-    every = _step_of(old) == state.ANY_LANE
+    every = _is_of_many(old)
     of = ((_lanes_of(f, old, bytes) & ~lanes) == 0) | (every & (lanes != 0))
     parts = (f.constant(part, UINT32) for part in (state.PART_COPIES, state.PART_TICK))
     part = f.select(owner >= state.TENSOR, *parts)
     return _is_of_lanes(owner) & of & rows.ask_known(f, "%row", place + part, tick_of(old))
 
 
-def _known_in_warp(f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes) -> Lanes:
+def _known_in_warp(f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes, wrote: Lanes) -> Lanes:
     """Tell whether an entry is of the warp that acts, and its lanes know of it.
 
     These are the same, or have met since. A lane knows of its copies that it has waited for.
     """
     index, owner, tick = rows.warp(f), owner_of(old), tick_of(old)
-    same = _same_lanes(f, old, new, bytes)
+    same = _same_lanes(f, old, new, bytes, wrote)
     before, after = (_lanes_of(f, each, bytes) for each in (old, new))
     met = ((before | after) & ~state.get(f, "met_lanes", index)) == 0
     met = met & (tick <= state.get(f, "met_tick", index))
@@ -218,21 +237,27 @@ def _known_in_warp(f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes) -> La
     return ((owner == index) & (same | met | all_met)) | copies
 
 
-def _same_lanes(f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes) -> Lanes:
-    """Tell whether bytes belong to one lane each in two entries of a warp, or to any."""
-    either = (_step_of(old) == state.ANY_LANE) | (_step_of(new) == state.ANY_LANE)
+def _same_lanes(f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes, wrote: Lanes) -> Lanes:
+    """Tell whether bytes belong to one lane each in two entries of a warp, or to any.
+
+    What many lanes have written together each has written; what they have read each has read.
+    """
+    many = [_is_of_many(each) for each in (old, new)]
+    either = many[0] & (many[1] | wrote)
     lanes = [_lanes_of(f, each, bytes) for each in (old, new)]
     one = (lanes[0] & (lanes[0] - 1)) == 0
     return either | ((lanes[0] == lanes[1]) & (one | (_step_of(old) == _step_of(new))))
 
 
-def _disorder(f: NativeMachine, old: Lanes, new: Lanes, flags: Lanes, wrote: Lanes) -> Lanes:
+def _disorder(
+    f: NativeMachine, old: Lanes, new: Lanes, number: Lanes, flags: Lanes, wrote: Lanes
+) -> Lanes:
     """Name the kind of two accesses without order, by its number."""
     writes = (flags & WRITES) != 0
     owner, actor = owner_of(old), owner_of(new)
     agents = [each >= state.TENSOR for each in (owner, actor)]
     slot = owner & 31
-    index = rows.warp(f) * state.SLOTS + slot
+    index = slot * state.WARPS + rows.warp(f)
     late = state.get(f, "waited", index) > state.get(f, "slot_issue", slot)
     bytes = old & new & state.BYTES
     of_others = _lanes_of(f, new, bytes) & ~state.get(f, "waiting_lanes", index)
@@ -240,12 +265,41 @@ def _disorder(f: NativeMachine, old: Lanes, new: Lanes, flags: Lanes, wrote: Lan
     lacking = f.select(misled, _kind(f, "mbarrier-phase"), _kind(f, "missing-wait"))
     brings = (agents[0] & wrote) | (agents[1] & writes)
     kind = f.select(brings, lacking, _kind(f, "race"))
+    refills = agents[1] & writes
+    # For what threads have written there is nothing to wait for.
+    kind = f.select(refills & wrote & ~agents[0], _kind(f, "race"), kind)
     overwritten = agents[0] & ~wrote & writes
-    kind = f.select(overwritten, _kind(f, "stage-overwritten"), kind)
+    kind = f.select(refills, _refilled(f, old, actor, number, wrote, kind), kind)
+    kind = f.select(overwritten & ~refills, _kind(f, "stage-overwritten"), kind)
     kind = f.select((flags & CELLS) != 0, _kind(f, "missing-wait"), kind)
     ignored = state.get(f, "ignored", rows.warp(f)) != 0
     kind = f.select(ignored, _kind(f, "ignored-try-wait"), kind)
-    return f.select((flags & FREES) != 0, _kind(f, "tmem-lifecycle"), kind)
+    return f.select((flags & FREES) != 0, _kind(f, "tmem-lifecycle/freed"), kind)
+
+
+def _refilled(
+    f: NativeMachine, old: Lanes, actor: Lanes, number: Lanes, wrote: Lanes, kind: Lanes
+) -> Lanes:
+    """Name the kind of an access before an agent writes, by its number; `kind` if by threads.
+
+    What nobody had written was read too early; else what is there is written again too early.
+    """
+    owner = owner_of(old)
+    at = f.op(f"getelementptr i8, ptr {f.pointer('check_shadow')}, i64 {(number << 5).value}")
+    newest, older = (f.get_word(at, index) for index in range(WORDS // 2))
+    read = ((newest | older) & old & state.BYTES) != 0
+    idle = (state.get(f, "idle_wait", owner & 31) != 0) & (owner < state.BARRIER_OWNER)
+    # It counts if it was for what the agent brings.
+    there = state.get(f, "waited", (actor & 31) * state.WARPS + (owner & 31))
+    idle = idle & (there != 0) & (actor >= state.BARRIER_OWNER)
+    early = f.select(idle, _kind(f, "mbarrier-phase/unmet"), _kind(f, "missing-wait/first"))
+    agent = owner >= state.TENSOR
+    again = f.select(
+        agent & ~wrote, _kind(f, "stage-overwritten"), _kind(f, "stage-overwritten/refill")
+    )
+    passed = state.get(f, "idle_wait", rows.warp(f)) != 0
+    again = f.select(passed, _kind(f, "mbarrier-phase/idle"), again)
+    return f.select(wrote & ~agent, kind, f.select(wrote | read, again, early))
 
 
 def _judge_fence(
@@ -328,11 +382,16 @@ def _slow(writes: bool) -> Routine:
             none = f.constant(0, UINT64)
             bad = (missing != 0) & ((flags & MBARRIER) == 0)
             with f.function.when(str(bad.value)):
-                report(f, "uninitialised", none, new, missing, number, flags)
+                # A wait that has ended at once explains it; who feeds an agent may begin with one.
+                wait = state.get(f, "idle_wait", rows.warp(f))
+                early = ((flags & (CELLS | ASYNC)) == 0) & (wait != 0)
+                kinds = (_kind(f, n) for n in ("mbarrier-phase/unmet", "uninitialised"))
+                before = f.select(early, wait, none)
+                report(f, f.select(early, *kinds), before, new, missing, number, flags)
                 set_written(f, at, written | missing)
 
     parameters = "ptr %ctx, ptr %record, i64 %new, i64 %number, i32 %flags, ptr %row"
-    return routine(name, parameters)(body)
+    return routine(name, parameters, seldom=True)(body)
 
 
 ENTRIES = {writes: _slow(writes) for writes in (False, True)}

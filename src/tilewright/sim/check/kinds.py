@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tilewright.base.findings import Severity
 from tilewright.isa import (
+    async_copy,
     fences,
     mbarrier,
     tensor_allocation,
@@ -58,6 +59,9 @@ _INIT, _INVAL = _name(mbarrier.init), _name(mbarrier.inval)
 _EXPECT = "arrive.expect_tx"
 _ELECT = _name(warp_ops.elect_sync, 0)
 _COMMIT = _name(tensor_core.commit)
+_GROUP_COMMIT = _name(async_copy.commit_group, 2)
+_BULK_COMMIT = _name(async_copy.bulk_commit_group, 3)
+_BULK_WAIT = f"{_name(async_copy.bulk_wait_group, 3)}.read"
 _WAITS = f"{_name(tensor_memory.wait_ld)} or {_name(tensor_memory.wait_st)}"
 
 _RELINQUISH = _name(tensor_allocation.relinquish_alloc_permit)
@@ -140,16 +144,18 @@ KINDS = (
         "what an asynchronous operation does is used before it is known to be done",
         "{now} touches {memory} before it has seen that {before} is done",
         "wrong values, timing dependent",
-        f"wait for the operation: at the mbarrier that it or {_COMMIT} arrives at, for its group, "
-        f"or by {_WAITS}; then synchronise with whoever has waited",
+        f"wait for the operation: at the mbarrier that it or {_COMMIT} arrives at, for the group "
+        f"that {_GROUP_COMMIT} or {_BULK_COMMIT} makes of it, or by {_WAITS}; then synchronise "
+        "with whoever has waited",
     ),
     Kind(
         "stage-overwritten",
         "memory is overwritten that an asynchronous operation may still read",
         "{now} overwrites {memory} before it has seen that {before} has read it",
         "wrong values",
-        "wait until the reader is done (a commit to an mbarrier, or the .read wait of its group) "
-        "before the stage is filled again",
+        f"wait until the reader is done (by {_COMMIT} to an mbarrier, or by {_BULK_COMMIT} and "
+        f"{_BULK_WAIT}), or let readers arrive after their last read, before the stage is filled "
+        "again",
     ),
     Kind(
         "wgmma-fence",
@@ -238,7 +244,7 @@ KINDS = (
         "memory is read that nobody has written",
         "nothing has written {memory} before {now} reads it",
         "garbage",
-        "write all that is read, or read less",
+        "write all that is read, or read less; wait for what brings it",
     ),
     Kind(
         "global-race",
@@ -257,9 +263,10 @@ KINDS = (
     Kind(
         "ignored-try-wait",
         "data is used though the result of try_wait or test_wait was not looked at",
-        "{now} uses {memory} whether the wait has succeeded or not",
+        "{memory} is used whether the wait has succeeded or not",
         "wrong values",
         "loop until the wait says that the phase has completed",
+        blames_earlier=True,
     ),
     Kind(
         "grid-dependency",
@@ -335,6 +342,95 @@ CASES = (
         case="fence",
     ),
     Kind(
+        "missing-wait",
+        "what an asynchronous operation brings is read before it has been written",
+        "{before} touches {memory} before it has seen that {now} is done",
+        "wrong values, timing dependent",
+        f"wait for the operation: at the mbarrier that it or {_COMMIT} arrives at, or for the "
+        f"group that {_GROUP_COMMIT} or {_BULK_COMMIT} makes of it; then synchronise with whoever "
+        "has waited",
+        blames_earlier=True,
+        case="first",
+    ),
+    Kind(
+        "stage-overwritten",
+        "memory is filled again before those are done that use what is there",
+        "nothing lets {now}, which writes {memory} again, wait until {before} is done",
+        "wrong values",
+        "let readers arrive, or come to a barrier, after their last read, and wait for that before "
+        "the stage is filled again",
+        case="refill",
+    ),
+    Kind(
+        "missing-wait",
+        "a kernel ends before a copy out of its shared memory has read it",
+        "nothing stands between {now} and the end of the kernel that waits until it has read "
+        "{memory}; another CTA may have that memory then",
+        "wrong values, timing dependent",
+        f"let the thread that copies execute {_BULK_COMMIT} after its last copy, and {_BULK_WAIT} "
+        "for all groups before the kernel ends",
+        case="exit",
+    ),
+    Kind(
+        "race",
+        "lanes store different values to the same memory at once",
+        "it is not defined which of {now} stores to {memory} after the others",
+        "wrong values",
+        "let one lane store, or give each its own place",
+        case="lanes",
+    ),
+    Kind(
+        "mbarrier-phase",
+        "a wait may be overtaken: the next phase may end before it has looked",
+        "no synchronisation orders the wait of {before} before {now} takes part in the next phase "
+        "of {memory}, so that it may meet that one's end and wait for the one after",
+        "a hang, or a stage that is overwritten",
+        "let whoever completes the next phase hear first from all who wait for this one: compare "
+        "the stages at which both sides wait and arrive",
+        blames_earlier=True,
+        case="overtaken",
+    ),
+    Kind(
+        "mbarrier-phase",
+        "a wait may return at once: nothing says that the phase before has ended",
+        "{now} does not know that the phase of {memory} before the one that it waits for has "
+        "ended; until it has, the wait sees the one before that, of the same parity",
+        "a stage that is stale or overwritten",
+        "wait for every phase, one after another, or hear from somebody who has",
+        case="early",
+    ),
+    Kind(
+        "mbarrier-phase",
+        "a wait ends at once, and what it should have waited for comes later",
+        "the wait of {before} is for a phase that had ended, or for the one before the first: it "
+        "does not wait until {memory} has been written",
+        "a stage that is stale or overwritten",
+        "flip the parity whenever the ring of stages wraps; consumers begin with parity 0",
+        blames_earlier=True,
+        case="unmet",
+    ),
+    Kind(
+        "mbarrier-phase",
+        "a wait ends at once, and memory is filled again that is in use",
+        "the wait of {before} tells it nothing that it has not known: it does not wait until those "
+        "are done that use {memory}",
+        "a stage that is overwritten",
+        "flip the parity whenever the ring of stages wraps; producers begin with parity 1",
+        blames_earlier=True,
+        case="idle",
+    ),
+    Kind(
+        "mbarrier-phase",
+        "a thread arrives for a phase before it knows that the one before has ended",
+        "nothing tells {now} that the phase of {memory} is over in which it has arrived before: it "
+        "may be ahead of those who wait for that one, by a whole phase",
+        "a stage that is overwritten, or a hang",
+        "before it arrives again, let it wait for what says that the stage is free; if it does, "
+        "flip the parity whenever the ring of stages wraps: producers begin with parity 1",
+        blames_earlier=True,
+        case="ahead",
+    ),
+    Kind(
         "descriptor",
         "a tensor map lays a box out otherwise than its buffer is declared",
         "the swizzle of the tensor map is that of the layout of {memory}",
@@ -349,6 +445,24 @@ CASES = (
         "an illegal instruction",
         "launch clusters of an even number of CTAs, or write .cta_group::1",
         case="pair",
+    ),
+    Kind(
+        "tmem-lifecycle",
+        "Tensor Memory is freed while it is in use",
+        "no synchronisation lets {now} wait until {before} is done with {memory}",
+        "another CTA's columns are read or written, or the launch fails",
+        "free columns after a barrier at which all come that use them, and after the wait for what "
+        "the tensor core does there",
+        case="freed",
+    ),
+    Kind(
+        "tmem-lifecycle",
+        "the address of Tensor Memory is read before it is published",
+        "no synchronisation orders {before} and {now} on {memory}, which has the address that the "
+        "allocation gives",
+        "an access to any columns, or a fault",
+        "put a barrier between the allocation and whoever reads the address",
+        case="published",
     ),
     Kind(
         "tmem-lifecycle",

@@ -18,8 +18,8 @@ from tilewright.sim.check.rows import end_if, routine, run
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
 
-UNKNOWN = (1 << 12) - 1  # stands for a moment that was not kept
-TICK_BITS = 20
+NUMBER_BITS, TICK_BITS = 12, 20
+UNKNOWN = (1 << NUMBER_BITS) - 1  # stands for a moment that was not kept
 assert state.MOMENTS < UNKNOWN and state.MOST_TICKS < 1 << TICK_BITS
 
 

@@ -7,179 +7,20 @@ nothing can order CTAs, any overlap with a write is a race; where something can,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.base.spaces import Space
-from tilewright.isa.machine import WARP
-from tilewright.sim.check import moments, regions, signals, state
+from tilewright.sim.check import state
+from tilewright.sim.check.logs import Array, Log, Runs, distinct, moments_of, spread
 from tilewright.sim.check.raw import OWNERS, RawFinding
 from tilewright.sim.engine.sites import Site
 
-Array = np.ndarray
 _GRANULE = 16  # bytes that are looked at together at first
-_PART_BYTES, _MOST_PARTS = 1 << 22, 16  # of memory for copies, and how many parts are kept
 _MOST_EVENTS = 1 << 22  # pieces of runs that are held against one another at a time
-ALL_LANES = (1 << WARP) - 1
-
-
-@dataclass(frozen=True)
-class Log:
-    """What a CTA has kept: runs of bytes, signals, and rows of what was known.
-
-    `cut` is the turn in which a table was full, -1 if none was.
-    """
-
-    runs: Array
-    signals: Array
-    moments: Array
-    cut: int
-
-
-class Shelf:
-    """Memory for copies of tables, one after another; what a system gives anew costs far more."""
-
-    def __init__(self) -> None:
-        self.parts: list[Array] = []
-        self.used = [0, 0]  # parts that are full, and bytes of the next one
-
-    def copy(self, table: Array) -> Array:
-        """Copy a table, for as long as nothing is cleared."""
-        if table.nbytes > _PART_BYTES:
-            return table.copy()
-        number, start = self.used
-        if start + table.nbytes > _PART_BYTES:
-            number, start = number + 1, 0
-        if number == len(self.parts):
-            self.parts.append(np.empty(_PART_BYTES, np.uint8))
-        self.used = [number, start + -(-table.nbytes // 64) * 64]
-        kept = self.parts[number][start : start + table.nbytes].view(table.dtype)
-        kept = kept.reshape(table.shape)
-        kept[...] = table
-        return kept
-
-    def clear(self) -> None:
-        """Let the memory be used again, and keep what is worth keeping."""
-        del self.parts[_MOST_PARTS:]
-        self.used = [0, 0]
-
-
-def log_of(special: Mapping[str, Array], shelf: Shelf) -> Log:
-    """Copy what a CTA has kept to a shelf."""
-    memory = special["check"]
-
-    def table(name: str, count: str, kind: str, words: int) -> Array:
-        used = state.number_of(memory, count)
-        return shelf.copy(special[name].view(kind).reshape(-1, words)[:used])
-
-    return Log(
-        runs=table("check_log", "log_count", "u8", state.LOG_WORDS),
-        signals=table("check_signals", "signal_count", "u8", state.SIGNAL_WORDS),
-        moments=table("check_moments", "moment_count", "u4", state.ROW),
-        cut=state.number_of(memory, "cut") - 1,
-    )
-
-
-def is_partial(logs: Mapping[int, Log]) -> bool:
-    """Tell whether a CTA has had no room to keep all that it has done."""
-    return any(log.cut >= 0 or len(log.runs) == state.LOG_ENTRIES for log in logs.values())
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Runs of bytes as columns: of one CTA, or of several."""
-
-    words: Array
-    ctas: Array
-
-    @staticmethod
-    def of(logs: Mapping[int, Log], numbers: Sequence[int]) -> Runs:
-        words = [logs[index].runs for index in numbers]
-        ctas = np.repeat(np.array(numbers, np.int64), [len(each) for each in words])
-        return Runs(np.concatenate(words) if words else np.zeros((0, 4), np.uint64), ctas)
-
-    def at(self, chosen: Array) -> Runs:
-        return Runs(self.words[chosen], self.ctas[chosen])
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    @property
-    def start(self) -> Array:
-        return self.words[:, 0].astype(np.int64)
-
-    @property
-    def end(self) -> Array:
-        return self.words[:, 1].astype(np.int64)
-
-    def _field(self, shift: int, bits: int) -> Array:
-        return (self.words[:, 2] >> np.uint64(shift) & np.uint64((1 << bits) - 1)).astype(np.int64)
-
-    @property
-    def site(self) -> Array:
-        return self._field(0, 32)
-
-    @property
-    def wrote(self) -> Array:
-        return (self.words[:, 2] & np.uint64(regions.WRITES)) != 0
-
-    @property
-    def read_only(self) -> Array:
-        return (self.words[:, 2] & np.uint64(regions.READ_ONLY)) != 0
-
-    @property
-    def scope(self) -> Array:
-        return self._field(regions.SCOPE_SHIFT, 3)
-
-    @property
-    def warp(self) -> Array:
-        return self._field(regions.WARP_SHIFT, 5)
-
-    @property
-    def group(self) -> Array:
-        return self._field(regions.OWNER_SHIFT, 3)
-
-    @property
-    def owner(self) -> Array:
-        return self.group * 32 + self._field(regions.SLOT_SHIFT, 5)
-
-    @property
-    def step(self) -> Array:
-        return self._field(regions.STEP_SHIFT, 3)
-
-    @property
-    def turn(self) -> Array:
-        return (self.words[:, 3] >> np.uint64(32)).astype(np.int64)
-
-    @property
-    def moment(self) -> Array:
-        low = self.words[:, 3] & np.uint64(0xFFFFFFFF)
-        return (low >> np.uint64(moments.TICK_BITS)).astype(np.int64)
-
-    @property
-    def tick(self) -> Array:
-        low = self.words[:, 3] & np.uint64((1 << moments.TICK_BITS) - 1)
-        return low.astype(np.int64)
-
-    @property
-    def known(self) -> Array:
-        return self.moment != moments.UNKNOWN
-
-    def lane(self, address: Array) -> Array:
-        """Give the lanes that bytes are of; of several lanes the first."""
-        step, phase = self.step, self._field(regions.LANE_SHIFT, 5)
-        spread = (phase + (address >> step)) & 31
-        return np.where(step < regions.ONE, spread, phase)
-
-    def lanes(self, start: Array, last: Array) -> Array:
-        """Give the lanes that the bytes of a run from one to another are of, as sets."""
-        step = self.step
-        several = (last >> step) - (start >> step) + 1
-        count = np.where(step < regions.ONE, np.minimum(several, WARP), 1)
-        bits = ((np.int64(1) << count) - 1) << self.lane(start)
-        return np.where(step == regions.MANY, ALL_LANES, (bits | bits >> WARP) & ALL_LANES)
+_MOST_RUNS = 1 << 16  # of several CTAs that are looked at together
 
 
 # ---------------------------------------------------------------------------- findings
@@ -200,13 +41,13 @@ class Found:
 
     def enter(self, kind: str, runs: Runs, here: int, there: int) -> None:
         """Enter a pair of runs; the first one is where it is told."""
-        one, two = runs.at(np.array([here])), runs.at(np.array([there]))
-        numbers = int(one.site[0]), int(two.site[0])
-        key = (kind, int(one.ctas[0]) if kind == "race" else -1, min(numbers), max(numbers))
+        numbers = int(runs.site[here]), int(runs.site[there])
+        key = (kind, int(runs.ctas[here]) if kind == "race" else -1, min(numbers), max(numbers))
         known = self.kept.get(key)
         if known is not None:
             self.kept[key] = replace(known, count=known.count + 1)
             return
+        one, two = runs.at(np.array([here])), runs.at(np.array([there]))
         start = np.maximum(one.start, two.start)
         size = np.minimum(one.end, two.end) - start
         self.kept[key] = RawFinding(
@@ -247,45 +88,56 @@ def read_only(runs: Runs, found: Found) -> None:
 # ---------------------------------------------------------------------------- pairs
 
 
-def pairs(runs: Runs) -> tuple[Array, Array]:
+def pairs(runs: Runs, who: Array, base: Array | None = None) -> tuple[Array, Array] | None:
     """Pair each access with the last write before, and with what was read since the one before.
 
-    Atomic accesses are pairs of others only. Of bytes that are touched all too often the
-    beginning is left out.
+    What one alone touches is left out: `who` numbers them. What is added to addresses, `base`,
+    keeps runs apart. Atomic accesses are pairs of others only. Gives nothing where bytes are
+    touched all too often.
     """
     none = np.zeros(0, np.int64)
-    points = np.unique(np.concatenate([runs.start, runs.end]))
-    low, high = np.searchsorted(points, runs.start), np.searchsorted(points, runs.end)
-    count = high - low
-    if not len(runs) or count.sum() > _MOST_EVENTS:
+    strong = runs.strong
+    if strong.all() or not runs.wrote.any():
         return none, none
-    which = np.repeat(np.arange(len(runs)), count)
-    piece = np.repeat(low - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
-    wrote = runs.wrote
-    touched = np.bincount(piece, minlength=len(points))
-    written = np.bincount(piece, weights=wrote[which], minlength=len(points))
-    useful = ((touched > 1) & (written > 0))[piece]
-    which, piece = which[useful], piece[useful]
-    if not len(which):
+    start, end = (runs.start, runs.end) if base is None else (runs.start + base, runs.end + base)
+    points, places = distinct(np.concatenate([start, end]))
+    low, high = places[: len(runs)], places[len(runs) :]
+    count = np.maximum(high - low, 0)
+    if count.sum() > _MOST_EVENTS:
+        return None
+    which, piece = spread(low, count)
+    useful = _marked(piece[runs.wrote[which]], len(points))
+    useful &= _marked(piece[~strong[which]], len(points))
+    useful &= _marked(_met(piece, who[which], len(points)), len(points))
+    chosen = np.flatnonzero(useful[piece])
+    if not len(chosen):
         return none, none
-    order = np.lexsort((which, runs.turn[which], piece))
+    which, piece = which[chosen], piece[chosen]
+    order = np.lexsort((runs.turn[which], piece))
     which, piece = which[order], piece[order]
-    strong = (runs.scope > signals.SCOPES["cluster"])[which]
-    found = [
-        _next_to(which, piece, chosen, others, backwards=backwards)
-        for chosen, others, backwards in (
-            (wrote[which] & ~strong, np.ones_like(strong), False),
-            (wrote[which] & strong, ~strong, False),
-            (wrote[which] & ~strong, ~wrote[which], True),
-            (wrote[which] & strong, ~wrote[which] & ~strong, True),
-        )
-    ]
-    earlier = np.concatenate([each[0] for each in found])
-    later = np.concatenate([each[1] for each in found])
-    key = np.unique(earlier * len(runs) + later)
+    wrote, strong = runs.wrote[which], strong[which]
+    sides = [(wrote & ~strong, np.ones_like(strong), False), (wrote & ~strong, ~wrote, True)]
+    if strong.any():
+        sides += [(wrote & strong, ~strong, False), (wrote & strong, ~wrote & ~strong, True)]
+    found = [_next_to(which, piece, one, others, backwards=back) for one, others, back in sides]
+    earlier, later = (np.concatenate([each[side] for each in found]) for side in range(2))
+    key = distinct(earlier * len(runs) + later)[0]
     earlier, later = key // len(runs), key % len(runs)
     apart = earlier != later
     return earlier[apart], later[apart]
+
+
+def _marked(places: Array, count: int) -> Array:
+    marks = np.zeros(count, bool)
+    marks[places] = True
+    return marks
+
+
+def _met(places: Array, who: Array, count: int) -> Array:
+    """List places of which not all are the same one's: enough of them to have each."""
+    last = np.empty(count, np.int64)
+    last[places] = who
+    return places[last[places] != who]
 
 
 def _next_to(
@@ -306,27 +158,61 @@ def _next_to(
     return (here, there) if backwards else (there, here)
 
 
-def covers(rows: Array, runs: Runs, start: Array, last: Array) -> Array:
-    """Tell what rows of clocks know of accesses of their CTA; a row for each."""
-    places = np.arange(len(runs))
-    known = rows[places, runs.owner].astype(np.int64) >= runs.tick
-    warp = np.where(runs.group == 0, runs.warp, 0)
-    part = rows[places, state.PART_TICK + warp].astype(np.int64) >= runs.tick
-    lanes = rows[places, state.PART_LANES + warp].astype(np.int64)
-    many = runs.step == regions.MANY
-    mine = many | ((runs.lanes(start, last) & ~lanes) == 0)
-    return known | ((runs.group == 0) & part & mine & (lanes != 0))
+def covers(table: Array, places: Array, runs: Runs, start: Array, last: Array) -> Array:
+    """Tell what rows of clocks know of accesses of their CTA; a place in the table for each."""
+    known = table[places, runs.owner] >= runs.tick
+    if known.all():
+        return known
+    warps = runs.group == 0
+    warp = np.where(warps, runs.warp, 0)
+    part = table[places, state.PART_TICK + warp] >= runs.tick
+    lanes = table[places, state.PART_LANES + warp].astype(np.int64)
+    mine = runs.together | ((runs.lanes(start, last) & ~lanes) == 0)
+    return known | (warps & part & mine & (lanes != 0))
 
 
 # ---------------------------------------------------------------------------- inside a CTA
 
 
-def inside(log: Log, runs: Runs, found: Found) -> None:
-    """Find races of the warps of one CTA, and of the lanes of one warp."""
+def inside(logs: Mapping[int, Log], numbers: Sequence[int], found: Found) -> None:
+    """Find races of the warps of a CTA, and of the lanes of a warp."""
+    for some in _batches(logs, numbers):
+        if not _inside(logs, some, found):
+            for index in some:
+                _inside(logs, [index], found)
+
+
+def _batches(logs: Mapping[int, Log], numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Put CTAs together that have done little each."""
+    some: list[int] = []
+    count = 0
+    for index in numbers:
+        more = len(logs[index].runs)
+        if some and count + more > _MOST_RUNS:
+            yield some
+            some, count = [], 0
+        some.append(index)
+        count += more + 1
+    if some:
+        yield some
+
+
+def _inside(logs: Mapping[int, Log], numbers: Sequence[int], found: Found) -> bool:
+    """Find races inside each of some CTAs; tell whether they have not done too much for that."""
+    runs = Runs.of(logs, numbers)
     runs = runs.at(runs.known & ~runs.read_only)
-    earlier, later = pairs(runs)
-    if not len(earlier):
-        return
+    if len(runs) < 2:
+        return True
+    # What the same lanes do to the same bytes, as often as they like, is in order. Others that
+    # touch bytes all together, and agents, may be of any lane.
+    several = runs.together | (runs.group != 0)
+    who = np.where(several, -1 - np.arange(len(runs)), runs.actor)
+    first = runs.start.min()
+    span = runs.end.max() - first + 1
+    chosen = pairs(runs, who, np.searchsorted(numbers, runs.ctas) * span - first)
+    if chosen is None:
+        return False
+    earlier, later = chosen
     one, two = runs.at(earlier), runs.at(later)
     start = np.maximum(one.start, two.start)
     last = np.minimum(one.end, two.end) - 1
@@ -336,43 +222,24 @@ def inside(log: Log, runs: Runs, found: Found) -> None:
     at_once = threads & own & (one.site == two.site) & (one.tick == two.tick)
     good |= at_once & one.wrote & two.wrote
     lanes = (one.lane(start) == two.lane(start)) & (one.lane(last) == two.lane(last))
-    several = [each.step == regions.MANY for each in (one, two)]
     # What every thread stores at one place is taken to be the same.
-    good |= threads & (one.site == two.site) & one.wrote & two.wrote & several[0] & several[1]
+    all_alike = threads & (one.site == two.site) & one.wrote & two.wrote
+    good |= all_alike & one.together & two.together
     # What all lanes have written each of them finds as it has written it.
-    lanes &= ~several[0] & ~several[1]
-    lanes |= several[0] & one.wrote & (several[1] | ~two.wrote)
+    lanes &= ~one.together & ~two.together
+    lanes |= one.together & one.wrote & (two.together | ~two.wrote)
     good |= (one.group == 0) & own & lanes
-    good |= covers(log.moments[two.moment], one, start, last)
-    good |= covers(log.moments[one.moment], two, start, last)
-    for index in np.nonzero(~good)[0]:
+    rest = np.flatnonzero(~good)
+    if not len(rest):
+        return True
+    one, two, start, last = one.at(rest), two.at(rest), start[rest], last[rest]
+    ctas, when = (np.concatenate([one.ctas, two.ctas]), np.concatenate([one.moment, two.moment]))
+    table, places = moments_of(logs, ctas, when)
+    before = covers(table, places[len(rest) :], one, start, last)
+    for index in rest[~(before | covers(table, places[: len(rest)], two, start, last))].tolist():
         kind = "race" if threads[index] else "missing-wait"
         found.enter(kind, runs, int(later[index]), int(earlier[index]))
-
-
-def crowded(runs: Runs) -> Array:
-    """List the CTAs in which different lanes touch the same bytes, and somebody writes.
-
-    What the same lanes do to the same bytes, as often as they like, is in order.
-    """
-    runs = runs.at(runs.known & ~runs.read_only)
-    if len(runs) < 2 or not runs.wrote.any():
-        return np.zeros(0, np.int64)
-    actor = runs.words[:, 2] >> np.uint64(regions.WARP_SHIFT)
-    order = np.lexsort((actor, runs.end, runs.start, runs.ctas))
-    runs, actor = runs.at(order), actor[order]
-    start, end, ctas = runs.start, runs.end, runs.ctas
-    many = (runs.step == regions.MANY) | (runs.group != 0)
-    again = (start[1:] == start[:-1]) & (end[1:] == end[:-1]) & (ctas[1:] == ctas[:-1])
-    again &= (actor[1:] == actor[:-1]) & ~many[1:]
-    first = np.append(True, ~again)
-    start, end, ctas = start[first], end[first], ctas[first]
-    # As ranks, so that those of each CTA come after all of the one before.
-    points = np.unique(np.concatenate([start, end]))
-    base = np.searchsorted(np.unique(ctas), ctas) * (len(points) + 1)
-    low: Array = np.searchsorted(points, start) + base
-    high: Array = np.maximum.accumulate(np.searchsorted(points, end) + base)
-    return np.unique(ctas[1:][low[1:] < high[:-1]])
+    return True
 
 
 # ---------------------------------------------------------------------------- CTAs in no order
@@ -388,31 +255,40 @@ def unordered(runs: Runs, found: Found) -> None:
 
 
 def shared(runs: Runs, bounds: Sequence[tuple[int, int]]) -> Array:
-    """Tell the runs that touch a granule which one CTA writes and another one touches."""
-    chosen = np.zeros(len(runs), bool)
-    for low, high in bounds:
-        inside = np.nonzero((runs.start >= low) & (runs.start < high))[0]
-        size = (high - low) // _GRANULE + 2
-        writer, other = np.full(size, -1, np.int64), np.zeros(size, bool)
-        for writes in (True, False):
-            some = inside[runs.wrote[inside] == writes]
-            which, granules = _granules(runs.at(some), low, high)
-            ctas = runs.ctas[some][which]
-            if writes:
-                writer[granules] = ctas
-            other[granules[(writer[granules] >= 0) & (writer[granules] != ctas)]] = True
-        which, granules = _granules(runs.at(inside), low, high)
-        chosen[inside[which[other[granules]]]] = True
-    return chosen
+    """Tell the runs that touch a granule which one CTA writes and another one touches.
 
-
-def _granules(runs: Runs, low: int, high: int) -> tuple[Array, Array]:
-    """Number all granules of an allocation that runs touch; a fault may lead beyond its end."""
+    Where all that is done to a granule is atomic for all CTAs, it is of no account.
+    """
+    lows, highs = np.array(_joined(bounds), np.int64).T
+    sizes = (highs - lows) // _GRANULE + 2
+    firsts = np.cumsum(sizes) - sizes
+    region = np.maximum(np.searchsorted(lows, runs.start, side="right") - 1, 0)
+    low, high = lows[region], highs[region]
+    # A fault may lead to what lies before or beyond.
+    inside = (runs.start >= low) & (runs.start < high)
     first = (runs.start - low) // _GRANULE
     count = (np.minimum(runs.end, high) - 1 - low) // _GRANULE - first + 1
-    starts = np.cumsum(count) - count
-    which = np.repeat(np.arange(len(runs)), count)
-    return which, np.repeat(first - starts, count) + np.arange(int(count.sum()))
+    count = np.where(inside, np.maximum(count, 0), 0)
+    which, granule = spread(first + firsts[region], count)
+    everywhere = int(sizes.sum())
+    writes = runs.wrote[which]
+    writer = np.zeros(everywhere, np.int64)
+    writer[granule[writes]] = runs.ctas[which[writes]] + 1
+    before = writer[granule]
+    met = _marked(granule[(before != 0) & (before != runs.ctas[which] + 1)], everywhere)
+    met &= _marked(granule[~runs.strong[which]], everywhere)
+    return _marked(which[met[granule]], len(runs))
+
+
+def _joined(bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Put allocations in order; those that overlap, as of two views of an array, are one."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(bounds):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        else:
+            joined.append((low, high))
+    return joined
 
 
 def _sweep(runs: Runs, found: Found) -> None:

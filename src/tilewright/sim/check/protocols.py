@@ -16,8 +16,9 @@ from tilewright.isa.machine import Lanes
 from tilewright.sim.check import clocks, rows, state
 from tilewright.sim.check.judge import found, owner_of
 from tilewright.sim.check.kinds import NUMBER
+from tilewright.sim.check.lines import settle
 from tilewright.sim.check.raw import SPACE_CODE
-from tilewright.sim.check.rows import ask, end_if, routine, run
+from tilewright.sim.check.rows import Routine, ask, end_if, routine, run
 from tilewright.sim.engine import context
 
 if TYPE_CHECKING:
@@ -29,15 +30,16 @@ _WORD_BYTES = mbarrier.BYTES
 _LIVE, _TOLD = 1, 2
 
 
-def entry(f: NativeMachine, lanes: Lanes, site: Lanes) -> Lanes:
+def entry(f: NativeMachine, lanes: Lanes, site: Lanes, warp: Lanes | None = None) -> Lanes:
     """Say who acts and where, as an entry of shadow memory does: the warp, and its lowest lane."""
+    who = rows.warp(f) if warp is None else warp
     most = f.constant(state.MOST_SITES, UINT32)
     place = f.cast(f.binary("min", site, most), UINT64) << state.SITE_SHIFT
     lane = f.cast(f.lowest(lanes) & 31, UINT64) << state.LANE_SHIFT
     one = (lanes & (lanes - 1)) == 0
     steps = (f.constant(each, UINT64) for each in (state.ONE_LANE, state.ANY_LANE))
     step = f.select(one, next(steps), next(steps)) << state.STEP_SHIFT
-    return place | lane | step | (f.cast(rows.warp(f), UINT64) << state.OWNER_SHIFT)
+    return place | lane | step | (f.cast(who, UINT64) << state.OWNER_SHIFT)
 
 
 def tell(
@@ -47,9 +49,10 @@ def tell(
     new: Lanes,
     address: Lanes | int = 0,
     size: Lanes | int = 0,
+    space: Lanes | int = SPACE_CODE[Space.SHARED],
 ) -> None:
-    """Record a finding, about bytes of shared memory or, with a size of 0, about none."""
-    space = f.constant(SPACE_CODE[Space.SHARED], UINT32)
+    """Record a finding, about bytes of memory or, with a size of 0, about none."""
+    space = f.lift(space, UINT32)
     where, count = (f.cast(f.lift(each, UINT64), UINT64) for each in (address, size))
     words = (("i32", f.constant(NUMBER[kind], UINT32)), ("i64", old), ("i64", new))
     every = f.constant(state.BYTES, UINT64)
@@ -69,7 +72,7 @@ def _place(f: NativeMachine, address: Lanes) -> tuple[Lanes, Lanes]:
     return place, state.get(f, "slot_address", place) == f.cast(address, UINT32)
 
 
-@routine("check_birth", "ptr %ctx, i32 %address, i32 %lanes, i32 %site", "i1")
+@routine("check_birth", "ptr %ctx, i32 %address, i32 %lanes, i32 %site", "i1", seldom=True)
 def begin(f: NativeMachine) -> None:
     """Let an mbarrier live, from its initialisation by one lane on; tell whether it did not yet."""
     address, lanes, site = (f.lanes(UINT32, f"%{n}", 0) for n in ("address", "lanes", "site"))
@@ -87,7 +90,7 @@ def begin(f: NativeMachine) -> None:
     f.function.emit(f"ret i1 {(~living).value}")
 
 
-@routine("check_end_of_life", "ptr %ctx, i32 %address, i32 %lanes, i32 %site")
+@routine("check_end_of_life", "ptr %ctx, i32 %address, i32 %lanes, i32 %site", seldom=True)
 def end(f: NativeMachine) -> None:
     """Let an mbarrier be one no more, by one lane: its memory may be used for something else."""
     address, lanes, site = (f.lanes(UINT32, f"%{n}", 0) for n in ("address", "lanes", "site"))
@@ -111,6 +114,19 @@ def touch(f: NativeMachine) -> None:
     state.put(f, "slot_last", place, entry(f, lanes, site))
 
 
+@routine("check_has_come", "ptr %ctx, i32 %address, i32 %lanes, i32 %site")
+def note_arrival(f: NativeMachine) -> None:
+    """Note who has arrived at an mbarrier in its phase, for a deadlock to tell."""
+    address, lanes, site = (f.lanes(UINT32, f"%{n}", 0) for n in ("address", "lanes", "site"))
+    place, _ = _place(f, address)
+    index = place * state.WARPS + rows.warp(f)
+    last = state.get(f, "came_tick", index)
+    again = (last != 0) & (last >= state.get(f, "slot_ended", place))
+    others = f.select(again, state.get(f, "came_lanes", index), f.constant(0, UINT32))
+    for name, value in (("tick", state.now(f)), ("lanes", others | lanes), ("site", site)):
+        state.put(f, f"came_{name}", index, value)
+
+
 @routine("check_arrivals", "ptr %ctx, i32 %address, i64 %count, i32 %lanes, i32 %site")
 def count_arrivals(f: NativeMachine) -> None:
     """See that the arrivals of one instruction fit into one phase, as lanes do not wait between."""
@@ -121,9 +137,9 @@ def count_arrivals(f: NativeMachine) -> None:
     pending = f.cast(_contents(f, offset).pending, UINT64)
     live = state.get(f, "slot_live", place) == _LIVE
     with f.function.when(str((live & (f.lanes(UINT64, "%count", 0) > pending)).value)):
-        made = state.get(f, "slot_made", place)
-        tell(f, "mbarrier-arrival", made, entry(f, lanes, site), address, _WORD_BYTES)
-        state.put(f, "slot_live", place, _TOLD)
+        who = entry(f, lanes, site)
+        again = (pending == 0) & _same_actor(who, state.get(f, "slot_came", place))
+        _tell_surplus(f, place, who, address, again)
 
 
 @routine("check_in_turn", "ptr %ctx, i32 %address, i32 %lanes, i32 %site")
@@ -134,39 +150,77 @@ def arrive_in_turn(f: NativeMachine) -> None:
     """
     address, lanes, site = (f.lanes(UINT32, f"%{n}", 0) for n in ("address", "lanes", "site"))
     place, own = _place(f, address)
-    waited = state.get(f, "waited", rows.warp(f) * state.SLOTS + place)
+    waited = state.get(f, "waited", place * state.WARPS + rows.warp(f))
     ended = state.get(f, "slot_ended", place)
-    end_if(f, ~own | (waited >= ended) | (state.get(f, "slot_live", place) != _LIVE))
-    known = _knows(f, state.at(f, "slot_row", place * 2 + 1))
+    end_if(f, ~own)
+    who, before = entry(f, lanes, site), state.get(f, "slot_came", place)
+    state.put(f, "slot_came", place, who)
+    end_if(f, (waited >= ended) | (state.get(f, "slot_live", place) != _LIVE))
+    known = knows(f, state.at(f, "slot_row", place * 2 + 1))
     with f.function.when(str((~known).value)):
+        _tell_surplus(f, place, who, address, _same_actor(who, before))
+
+
+def _tell_surplus(f: NativeMachine, place: Lanes, who: Lanes, address: Lanes, ahead: Lanes) -> None:
+    """Record an arrival that its phase does not expect, once for an mbarrier.
+
+    Who arrives for a whole phase, and then again, has not waited as it should: it is ahead. Else
+    there are too many arrivals.
+    """
+    with f.function.when(str(ahead.value)):
+        wait = state.get(f, "idle_wait", rows.warp(f))
+        tell(f, "mbarrier-phase/ahead", wait, who, address, _WORD_BYTES)
+    with f.function.when(str((~ahead).value)):
         made = state.get(f, "slot_made", place)
-        tell(f, "mbarrier-arrival", made, entry(f, lanes, site), address, _WORD_BYTES)
-        state.put(f, "slot_live", place, _TOLD)
+        tell(f, "mbarrier-arrival", made, who, address, _WORD_BYTES)
+    state.put(f, "slot_live", place, _TOLD)
 
 
-def _knows(f: NativeMachine, completed: str) -> Lanes:
-    """Tell whether the warp that acts, or some of its lanes, know of a phase that has ended."""
+def _same_actor(one: Lanes, other: Lanes) -> Lanes:
+    """Tell whether entries are of one warp at one place."""
+    fields = 0xFF << state.OWNER_SHIFT | state.MOST_SITES << state.SITE_SHIFT
+    return ((one ^ other) & fields) == 0
+
+
+def knows(f: NativeMachine, completed: str, *, of_all: bool = False) -> Lanes:
+    """Tell whether the warp that acts, or some of its lanes, know of a phase that has ended.
+
+    That is of the warps which have arrived there, or `of_all` that they knew.
+    """
     common, own = (state.at(f, name, rows.warp(f)) for name in ("warp_row", "ahead_row"))
     some = state.get(f, "ahead_lanes", rows.warp(f)) != 0
     ahead = f.op(f"select i1 {some.value}, ptr {own}, ptr {common}")
     known = f.constant(False, BOOL)
     for row in (common, ahead):
-        covers = ask(f, _covers, "i1", ("ptr", row), ("ptr", completed))
+        covers = ask(f, _COVERS[of_all], "i1", ("ptr", row), ("ptr", completed))
         known = known | f.lanes(BOOL, covers, 0)
     return known
 
 
-@routine("check_covers", "ptr %ctx, ptr %row, ptr %other", "i1")
-def _covers(f: NativeMachine) -> None:
-    """Tell whether a row knows what another one knows of warps, but for the warp that acts."""
-    missing = f.constant(0, UINT32)
-    for start in range(0, state.WARPS, rows.WIDTH):
-        here, there = (rows.chunk(f, row, state.WARP_OWNER + start) for row in ("%row", "%other"))
-        bits = f.op(f"bitcast <{rows.WIDTH} x i1> {(here < there).value} to i{rows.WIDTH}")
-        some = f.lanes(UINT32, f.op(f"zext i{rows.WIDTH} {bits} to i32"), 0)
-        missing = missing | (some << start)
-    others = missing & ~(f.constant(1, UINT32) << rows.warp(f))
-    f.function.emit(f"ret i1 {(others == 0).value}")
+def _covers(owners: int) -> Routine:
+    """Give the function that tells whether a row knows what another one knows of owners.
+
+    What the warp that acts does itself, or its agents for it, does not count.
+    """
+
+    def body(f: NativeMachine) -> None:
+        missing = f.constant(0, UINT32)
+        own = f.constant(1, UINT32) << rows.warp(f)
+        for group in range(0, owners, state.WARPS):
+            some = f.constant(0, UINT32)
+            for start in range(0, state.WARPS, rows.WIDTH):
+                here, there = (rows.chunk(f, row, group + start) for row in ("%row", "%other"))
+                bits = f.op(f"bitcast <{rows.WIDTH} x i1> {(here < there).value} to i{rows.WIDTH}")
+                some = some | (
+                    f.lanes(UINT32, f.op(f"zext i{rows.WIDTH} {bits} to i32"), 0) << start
+                )
+            missing = missing | (some if group == state.BARRIER_OWNER else some & ~own)
+        f.function.emit(f"ret i1 {(missing == 0).value}")
+
+    return routine(f"check_covers_{owners}", "ptr %ctx, ptr %row, ptr %other", "i1")(body)
+
+
+_COVERS = {of_all: _covers(state.OWNERS if of_all else state.TENSOR) for of_all in (False, True)}
 
 
 def arrive(m: WatchMachine, address: Lanes, count: Lanes | None) -> None:
@@ -185,7 +239,7 @@ def arrive(m: WatchMachine, address: Lanes, count: Lanes | None) -> None:
         run(m, count_arrivals, ("i32", where), ("i64", total), *words)
 
 
-@routine("check_ignored", "ptr %ctx, i32 %address, i32 %lanes, i32 %site")
+@routine("check_ignored", "ptr %ctx, i32 %address, i32 %lanes, i32 %site", seldom=True)
 def ignore(f: NativeMachine) -> None:
     """Note a wait whose result nobody looks at, which tells nothing.
 
@@ -219,7 +273,7 @@ def come(f: NativeMachine) -> None:
     index = barrier * state.WARPS + rows.warp(f)
     last = state.get(f, "come_turn", index)
     row = state.at(f, "barrier_row", barrier * 2 + ((turn - 1) & 1))
-    unknown = (last == turn) & (last != 0) & ~_knows(f, row)
+    unknown = (last == turn) & (last != 0) & ~knows(f, row)
     with f.function.when(str(((last == turn + 1) | unknown).value)):
         lanes = f.constant(-1, UINT32)
         before = entry(f, lanes, state.get(f, "come_site", index))
@@ -254,56 +308,10 @@ def issue(m: WatchMachine, operands: Sequence[Lanes]) -> None:
     m.mask = m.unpack(lanes & ~repeated)
 
 
-# ---------------------------------------------------------------------------- buffers
-
-
-@routine("check_stray", "ptr %ctx, i64 %address, i64 %size, i32 %lanes, i32 %site")
-def _stray(f: NativeMachine) -> None:
-    """Tell of an access that leaves its own buffer; what leaves shared memory is a fault anyway."""
-    address, size = (f.lanes(UINT64, f"%{n}", 0) for n in ("address", "size"))
-    lanes, site = (f.lanes(UINT32, f"%{n}", 0) for n in ("lanes", "site"))
-    inside = (address >= context.SHARED_START) & (size <= f.field("shared_size"))
-    inside = inside & (address - context.SHARED_START + size <= f.field("shared_size"))
-    with f.function.when(str((inside & (f.field("error") == 0)).value)):
-        tell(f, "out-of-bounds", _nobody(f), entry(f, lanes, site), address, size)
-
-
-def _leaves(m: WatchMachine, address: Lanes, size: Lanes | int) -> Lanes:
-    assert m.span is not None
-    first, room = (m.cast(each, UINT64) for each in m.span)
-    offset = address - first
-    return (offset > room) | (offset + size > room)
-
-
-def keep_within(m: WatchMachine, address: Lanes, size: int, mask: Lanes | None) -> Lanes | None:
-    """Tell of lanes that leave the buffer which they are to access, and give the mask of others."""
-    if m.span is None or mask is None:
-        return mask
-    leaves = _leaves(m, address, size)
-    # What is not aligned is a fault by itself.
-    bad = m.bits(leaves & ((address & (size - 1)) == 0)) & m.active()
-    with m.function.when(str((bad != 0).value)):
-        where, length = m.pick(address, m.lowest(bad) & 31), m.constant(size, UINT64)
-        words = (("i64", where), ("i64", length), ("i32", bad))
-        run(m, _stray, *words, ("i32", m.lanes(UINT32, m.site, 0)))
-    return mask & ~leaves
-
-
-def is_within(m: WatchMachine, address: Lanes, size: Lanes, lanes: Lanes, align: int = 1) -> Lanes:
-    """Tell whether a run keeps to the buffer that it is to access, and report one that does not."""
-    if m.span is None:
-        return m.constant(True, BOOL)
-    leaves = _leaves(m, address, size)
-    with m.function.when(str((leaves & ((address & (align - 1)) == 0)).value)):
-        words = (("i64", address), ("i64", size), ("i32", lanes))
-        run(m, _stray, *words, ("i32", m.lanes(UINT32, m.site, 0)))
-    return ~leaves
-
-
 # ---------------------------------------------------------------------------- the end of a CTA
 
 
-@routine("check_finally", "ptr %ctx")
+@routine("check_finally", "ptr %ctx", seldom=True)
 def finish(f: NativeMachine) -> None:
     """See that each mbarrier of a CTA that ends is as a phase begins, and still one."""
     end_if(f, f.field("error") != 0)
@@ -320,14 +328,14 @@ def finish(f: NativeMachine) -> None:
         with f.function.when(str(bad.value)):
             address = state.get(f, "slot_address", (ignored - 1) & (state.SLOTS - 1))
             wait = state.get(f, "ignored_wait", warp)
-            _tell_for(f, "ignored-try-wait", _nobody(f), wait, address)
+            tell_for(f, "ignored-try-wait", _nobody(f), wait, address)
 
 
 def _finish(f: NativeMachine, place: Lanes) -> None:
     address, made = (state.get(f, name, place) for name in ("slot_address", "slot_made"))
     over = _overwritten(f, f.cast(address - context.SHARED_START, UINT64), made)
     with f.function.when(str((over != 0).value)):
-        _tell_for(f, "mbarrier-init", made, over, address)
+        tell_for(f, "mbarrier-init", made, over, address)
     with f.function.when(str((over == 0).value)):
         _balance(f, place)
 
@@ -342,10 +350,10 @@ def _balance(f: NativeMachine, place: Lanes) -> None:
     for left, kind in ((bytes_left, "mbarrier-tx"), (some_left, "mbarrier-arrival")):
         untold = state.get(f, "slot_live", place) == _LIVE
         with f.function.when(str((left & untold & (last != 0)).value)):
-            _tell_for(f, kind, made, last, address)
+            tell_for(f, kind, made, last, address)
 
 
-def _tell_for(f: NativeMachine, kind: str, old: Lanes, new: Lanes, address: Lanes) -> None:
+def tell_for(f: NativeMachine, kind: str, old: Lanes, new: Lanes, address: Lanes) -> None:
     """Record a finding of who acted by an entry, not of who acts."""
     before = f.field("warp")
     f.set_field("warp", f.cast(owner_of(new) & 31, UINT64))
@@ -361,6 +369,7 @@ def _contents(f: NativeMachine, offset: Lanes) -> mbarrier.State:
 def _overwritten(f: NativeMachine, offset: Lanes, made: Lanes) -> Lanes:
     """Give the entry of the last write to the bytes of an mbarrier, 0 if that initialised it."""
     number = offset >> 4
+    settle(f, number)
     at = f.op(f"getelementptr i8, ptr {f.pointer('check_shadow')}, i64 {(number << 5).value}")
     bytes = f.constant((1 << _WORD_BYTES) - 1, UINT64) << (offset & 8)
     none = _nobody(f)

@@ -38,8 +38,10 @@ class RawFinding:
     are who made the accesses: "warp", or an asynchronous agent by its name in `OWNERS`. `lanes`
     and `other_lanes` are masks of lanes of `warp` and `other_warp`, who accessed or issued. The
     bytes are those from `address` on, `size` of them; in Tensor Memory the address is that of a
-    cell, and the size counts lanes of its column. `count` is how often it was found. What is about
-    a place, and nobody in particular, has no owner.
+    cell, and the size counts lanes of its column. `acting` are all lanes of the access that is at
+    `site`, where `lanes` are only those that access these bytes, else 0. `count` is how often it
+    was found. What is about a place, and nobody in particular, has no owner. `beyond` is set in
+    the last one of a CTA: how often something else was found that there was no room for.
     """
 
     kind: str
@@ -56,21 +58,45 @@ class RawFinding:
     address: int
     size: int
     count: int
+    acting: int = 0
+    beyond: int = 0
 
 
 def collect(memory: np.ndarray, cta: int, sites: Sequence[Site]) -> list[RawFinding]:
     """Read what a CTA has found out of its memory, in the order in which it was found."""
+    if not state.number_of(memory, "found_count"):
+        return []
     rows = state.found_rows(memory)
     found = _paired([_finding(row, cta, sites) for row in rows.astype(object).tolist()])
     # What is read too early may be read before anybody has written it.
     early = {id(site) for each in found if each.other for site in (each.site, each.other)}
-    return [each for each in found if each.kind != UNWRITTEN or id(each.site) not in early]
+    told = [each for each in found if each.kind != UNWRITTEN or id(each.site) not in early]
+    beyond = state.number_of(memory, "others")
+    return [*told[:-1], replace(told[-1], beyond=beyond)] if beyond else told
 
 
+def about(kind: str, cta: int, site: Site) -> RawFinding:
+    """Make a finding about a place, and nobody in particular."""
+    return RawFinding(kind, cta, site, None, "", "", 0, 0, 0, 0, Space.LOCAL, 0, 0, 1)
+
+
+def freed(memory: np.ndarray, cta: int, sites: Sequence[Site]) -> list[RawFinding]:
+    """Tell where a CTA that a fault has ended has last freed Tensor Memory, if it has."""
+    number = state.number_of(memory, "freed")
+    return [about(FREED, cta, sites[number - 1])] if number else []
+
+
+THREADS = OWNERS[0]  # the owner that is a warp itself; the others act for one
 UNWRITTEN = "uninitialised"
+# No fault by itself: where Tensor Memory was freed, if what ends the launch uses it afterwards.
+FREED = "freed"
 # The kinds of two accesses without order. Which of them is met first is chance: of one pair of
 # places the first of these kinds stands for all.
-_DISORDERS = ("ignored-try-wait", "race", "stage-overwritten", "mbarrier-phase", "missing-wait")
+_DISORDERS = (
+    *("ignored-try-wait", "race", "stage-overwritten", "stage-overwritten/refill"),
+    *("mbarrier-phase/unmet", "mbarrier-phase/idle", "mbarrier-phase"),
+    *("missing-wait", "missing-wait/first"),
+)
 
 
 def _paired(found: Sequence[RawFinding]) -> list[RawFinding]:
@@ -106,5 +132,6 @@ def _finding(row: Sequence[int], cta: int, sites: Sequence[Site]) -> RawFinding:
         space=_SPACES[named["space"]],
         address=named["address"],
         size=named["size"],
+        acting=named["acting"],
         count=named["count"],
     )

@@ -17,10 +17,9 @@ from tilewright.ir.types import PointerType
 from tilewright.isa.machine import WARP, Box, Lanes
 from tilewright.passes.analysis.read_only import read_only_pointers
 from tilewright.passes.analysis.tensor_maps import written_tensor_maps
-from tilewright.sim.check import moments, rows, state
-from tilewright.sim.check.accesses import each_bit
+from tilewright.sim.check import moments, rows, scattered, state
 from tilewright.sim.check.lanes import note
-from tilewright.sim.check.rows import end_if, routine, run
+from tilewright.sim.check.rows import each_bit, end_if, routine, run
 from tilewright.sim.options import Region
 
 if TYPE_CHECKING:
@@ -29,9 +28,10 @@ if TYPE_CHECKING:
 _WORDS = state.LOG_WORDS  # of an entry: first byte, byte after the last one, who, and when
 # Who: the place, how the bytes are accessed, the warp, its lane, the owner. A step says whose bytes
 # are: each lane has 1 << step, one after another, or one lane has all, or all have.
-ONE, MANY = 6, 7
+ONE, MANY = state.LOG_ONE_LANE, 7
 WRITES, READ_ONLY = state.LOG_WRITES, state.LOG_READ_ONLY
-WARP_SHIFT, LANE_SHIFT, OWNER_SHIFT, STEP_SHIFT, SCOPE_SHIFT, SLOT_SHIFT = 33, 38, 43, 46, 49, 53
+WARP_SHIFT, OWNER_SHIFT, SCOPE_SHIFT, SLOT_SHIFT = 33, 43, 49, 53
+LANE_SHIFT, STEP_SHIFT = state.LOG_LANE_SHIFT, state.LOG_STEP_SHIFT
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,11 @@ def _vector(f: NativeMachine) -> None:
         actor.enter(start, start + size * count, first, step)
         f.function.emit("ret void")
         f.function.label(f.function.new_label("dead"))
+    with f.function.when(str((step < ONE).value)):
+        listed = (("<32 x i64>", address), ("i64", size), ("i32", lanes))
+        who = actor.who | (ONE << STEP_SHIFT | state.LOG_SCATTERED)
+        done = rows.ask(f, scattered.enter, "i1", *listed, ("i64", who), ("i64", actor.when))
+        end_if(f, f.lanes(BOOL, done, 0))
     # Neighbours that follow one another are one run.
     places = f.spill(address)
     bounds = [f.function.slot("i64", 8) for _ in range(2)]
@@ -213,7 +218,7 @@ def _vector(f: NativeMachine) -> None:
 
 
 @routine("check_global_run", f"ptr %ctx, i64 %address, i64 %size, {_ACTOR}")
-def _run(f: NativeMachine) -> None:
+def RUN(f: NativeMachine) -> None:
     start, size = (f.lanes(UINT64, f"%{n}", 0) for n in ("address", "size"))
     end_if(f, (size == 0) | (f.field("error") != 0))
     with f.function.when(rows.ask(f, is_watched, "i1", ("i64", start))):
@@ -240,7 +245,7 @@ def run_access(
     """Watch an access to a run of bytes."""
     words = [("i64", m.cast(each, UINT64)) for each in (address, size)]
     actor = (("i64", m.constant(how, UINT64)), ("i32", lanes), ("i32", m.site), ("i32", owner))
-    run(m, _run, *words, *actor)
+    run(m, RUN, *words, *actor)
 
 
 def box_access(m: NativeMachine, box: Box, how: int, lanes: Lanes, owner: Lanes) -> None:

@@ -71,7 +71,7 @@ def _touch(f: NativeMachine) -> None:
             state.put(f, "held_end", place, 0)
 
 
-@routine("check_unset", "ptr %ctx, i32 %site, i32 %lanes")
+@routine("check_unset", "ptr %ctx, i32 %site, i32 %lanes", seldom=True)
 def read_unset(f: NativeMachine) -> None:
     """Record that lanes read a register which nothing has written."""
     site, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in ("site", "lanes"))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import UINT64
 from tilewright.isa.machine import Lanes
-from tilewright.sim.check import state
-from tilewright.sim.check.judge import WHO, WORDS, written_at
+from tilewright.sim.check import rows, state
+from tilewright.sim.check.judge import WHO, WORDS, owner_of, tick_of, written_at
+from tilewright.sim.check.lines import RECORDS, line_at, settle
 from tilewright.sim.check.shadow import Access
 
 _NOTHING = f"splat (i64 {(1 << 64) - 1})"  # no entry is this
@@ -37,6 +38,7 @@ class Replay:
     def block(self, first: Lanes, way: Lanes | int, lane: Lanes) -> None:
         """Access all bytes of the records from `first` on."""
         access, f = self.access, self.access.f
+        settle(f, first)
         kind, bits = self.vector, 16 * self.count
         at, written = self._places(first)
         index: object = way if isinstance(way, int) else f.cast(way, UINT64).value
@@ -77,47 +79,62 @@ class Replay:
 
 
 class Overwriting(Replay):
-    """Blocks of records that one actor writes.
+    """Lines that one actor writes.
 
     All that matters of what stands there is that it comes before: who has done it, and when. That
-    of the last block that was looked at is remembered.
+    of the last line that was looked at is remembered.
     """
 
-    def __init__(self, access: Access, count: int) -> None:
-        super().__init__(access, count, 1)
+    def __init__(self, access: Access) -> None:
+        super().__init__(access, RECORDS, 1)
+        self.line_before = access.f.function.slot("i64", 8)
+        access.f.function.emit(f"store i64 1, ptr {self.line_before}")  # is nobody
 
     def block(self, first: Lanes, way: Lanes | int, lane: Lanes) -> None:
-        """Write all bytes of the records from `first` on."""
-        access, f = self.access, self.access.f
-        kind = self.vector
-        at, written = self._places(first)
-        words = f.op(f"load {kind}, ptr {at}, align 8")
-        here = f.op(f"and {kind} {words}, splat (i64 {WHO})")
-        there = f.op(f"load {kind}, ptr {self.before}, align 64")
-        names = ("again", "anew", "good", "bad", "done")
-        again, anew, good, bad, done = (f.function.new_label(each) for each in names)
-        f.function.branch_if(
-            access.none(f"icmp ne {kind} {here}, {there}", self.count * WORDS), again, anew
-        )
-        f.function.label(anew)
-        f.function.branch_if(access.all_known(at, self.count), good, bad)
+        """Write all bytes of the line of the records from `first` on."""
+        f = self.access.f
+        line = line_at(f, first >> 3)
+        entry = f.get_word(line, 0)
+        names = ("line", "records", "new", "good", "bad", "done")
+        as_line, as_records, new, good, bad, done = (f.function.new_label(n) for n in names)
+        f.function.branch_if(str((entry != state.SETTLED).value), as_line, as_records)
+        f.function.label(as_line)
+        before = f.lanes(UINT64, f.op(f"load i64, ptr {self.line_before}"), 0)
+        f.function.branch_if(str(((entry & WHO) == before).value), good, new)
+        f.function.label(new)
+        known = rows.ask_known(f, self.access.quick, owner_of(entry), tick_of(entry))
+        f.function.emit(f"store i64 {(entry & WHO).value}, ptr {self.line_before}")
+        f.function.branch_if(str((known | (entry == state.EMPTY)).value), good, bad)
+        f.function.label(as_records)
+        self._records(first, good, bad)
         f.function.label(good)
-        f.function.emit(f"store {kind} {here}, ptr {self.before}, align 64")
-        f.function.branch(again)
-        f.function.label(again)
-        entry = (access.who | lane | state.BYTES).value
-        outcome = "zeroinitializer"
-        for index in range(0, self.count * WORDS, WORDS):
-            outcome = f.op(f"insertelement {kind} {outcome}, i64 {entry}, i32 {index}")
-        f.function.emit(f"store {kind} {outcome}, ptr {at}, align 8")
-        f.function.emit(f"store i{16 * self.count} -1, ptr {written}, align 2")
+        f.set_word(line, 0, self.access.who | lane | state.BYTES)
         f.function.branch(done)
         f.function.label(bad)
+        f.function.emit(f"store i64 1, ptr {self.line_before}")
         self._each(first, lane)
         f.function.branch(done)
         f.function.label(done)
 
+    def _records(self, first: Lanes, good: str, bad: str) -> None:
+        """Go where all is known that stands in the records of a line, or where it is not."""
+        access, f = self.access, self.access.f
+        kind = self.vector
+        at, _ = self._places(first)
+        words = f.op(f"load {kind}, ptr {at}, align 8")
+        here = f.op(f"and {kind} {words}, splat (i64 {WHO})")
+        there = f.op(f"load {kind}, ptr {self.before}, align 64")
+        anew, known = (f.function.new_label(each) for each in ("anew", "known"))
+        f.function.branch_if(
+            access.none(f"icmp ne {kind} {here}, {there}", self.count * WORDS), good, anew
+        )
+        f.function.label(anew)
+        f.function.branch_if(access.all_known(at, self.count), known, bad)
+        f.function.label(known)
+        f.function.emit(f"store {kind} {here}, ptr {self.before}, align 64")
+        f.function.branch(good)
 
-def blocks(access: Access, count: int, ways: int) -> Replay:
-    """Prepare accesses to whole blocks of records."""
-    return Overwriting(access, count) if access.writes else Replay(access, count, ways)
+
+def blocks(access: Access) -> Replay:
+    """Prepare accesses to lines of shared memory."""
+    return Overwriting(access) if access.writes else Replay(access, RECORDS, 8)

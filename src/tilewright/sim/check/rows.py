@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilewright.base.dtypes import UINT32
+from tilewright.base.dtypes import UINT32, DType
 from tilewright.isa.machine import Lanes
 from tilewright.sim.check import state
 from tilewright.sim.engine import context
@@ -23,9 +23,13 @@ _CHUNK = f"<{WIDTH} x i32>"
 
 
 def routine(
-    name: str, parameters: str, result: str = "void"
+    name: str, parameters: str, result: str = "void", *, seldom: bool = False
 ) -> Callable[[Callable[[NativeMachine], None]], Routine]:
-    """Make a function of native code of what emits its body; it is emitted at its first use."""
+    """Make a function of native code of what emits its body; it is emitted at its first use.
+
+    What is called once per CTA, or where there is something to report, is compiled quickly.
+    """
+    attributes = "noinline cold" if seldom else "noinline"
 
     def of(body: Callable[[NativeMachine], None]) -> Routine:
         def emitted(module: Module) -> str:
@@ -34,7 +38,7 @@ def routine(
                 body(f)
                 if result == "void":
                     f.function.emit("ret void")
-                f.function.finish(result, parameters, "noinline")
+                f.function.finish(result, parameters, attributes)
             return name
 
         return emitted
@@ -64,6 +68,31 @@ def end_if(f: NativeMachine, condition: Lanes, result: str = "void") -> None:
     with f.function.when(str(condition.value)):
         f.function.emit(f"ret {result}")
         f.function.label(f.function.new_label("dead"))
+
+
+class each_bit:
+    """Loop over the bits of a word on the stack, which it clears; yields their numbers, uint32."""
+
+    def __init__(self, f: NativeMachine, remaining: str, kind: DType = UINT32) -> None:
+        self.f = f
+        self.remaining = remaining
+        self.kind = kind
+
+    def __enter__(self) -> Lanes:
+        f = self.f
+        self.head, body, self.after = (f.function.new_label(s) for s in ("bits", "bit", "after"))
+        f.function.branch(self.head)
+        f.function.label(self.head)
+        left = f.lanes(self.kind, f.op(f"load i{self.kind.bits}, ptr {self.remaining}"), 0)
+        f.function.branch_if(str((left != 0).value), body, self.after)
+        f.function.label(body)
+        fewer = (left & (left - 1)).value
+        f.function.emit(f"store i{self.kind.bits} {fewer}, ptr {self.remaining}")
+        return f.lowest(left)
+
+    def __exit__(self, *exception: object) -> None:
+        self.f.function.branch(self.head)
+        self.f.function.label(self.after)
 
 
 def warp(f: NativeMachine) -> Lanes:
@@ -202,22 +231,44 @@ def find_floors(f: NativeMachine) -> None:
                 state.put(f, floor, warp(f), f.lanes(UINT32, found, 0))
 
 
-@routine("check_start_again", "ptr %ctx")
-def _start_again(f: NativeMachine) -> None:
-    """Forget everything, and count ticks from 1 again: what is forgotten is found no more."""
-    shared = f.field("shared_size")
-    records = (shared + 127) >> 7 << 3
+def clear(f: NativeMachine, start: str, size: Lanes | int, byte: int = 0) -> None:
+    """Fill memory with a byte."""
     name = "llvm.memset.p0.i64"
     f.module.declare(name, f"declare void @{name}(ptr, i8, i64, i1)")
+    length = size if isinstance(size, int) else size.value
+    f.function.emit(f"call void @{name}(ptr {start}, i8 {byte}, i64 {length}, i1 false)")
 
-    def clear(start: str, size: object) -> None:
-        f.function.emit(f"call void @{name}(ptr {start}, i8 0, i64 {size}, i1 false)")
 
-    clear(f.pointer("check_shadow"), (records << 5).value)
-    with f.function.when(str((f.field("check_cells") != 0).value)):
-        clear(f.pointer("check_cells"), state.CELL_BYTES)
+def clear_cells(f: NativeMachine) -> None:
+    """Forget who has accessed Tensor Memory."""
+    with f.function.when(str((f.field("tmem") != 0).value)):
+        clear(f, f.pointer("check_cells"), state.CELL_BYTES)
+
+
+def clear_state(f: NativeMachine) -> None:
+    """Make the state of a CTA what it is when that begins."""
+    clear(f, f.pointer("check"), state.ZEROED_BYTES)
+    for area in ("warp_row", "fenced_row"):
+        clear(f, state.at(f, area), f.field("live_warps") * state.ROW_BYTES)
+
+
+@routine("check_start_again", "ptr %ctx", seldom=True)
+def _start_again(f: NativeMachine) -> None:
+    """Forget everything, and count ticks from 1 again: what is forgotten is found no more."""
+    count = (f.field("shared_size") + 127) >> 7
+    lines, written = f.pointer("check_lines"), f.pointer("check_written")
+    with f.function.loop(str(count.value)) as line:
+        # Which bytes were written stands in the records from here on (`lines`).
+        entry = f.get_word(lines, line)
+        with f.function.when(str((entry != state.SETTLED).value)):
+            at = f.op(f"getelementptr i128, ptr {written}, i64 {line}")
+            bytes = f.op(f"select i1 {(entry == state.EMPTY).value}, i128 0, i128 -1")
+            f.function.emit(f"store i128 {bytes}, ptr {at}, align 16")
+            f.set_word(lines, line, state.SETTLED)
+    clear(f, f.pointer("check_shadow"), count << 8)
+    clear_cells(f)
     for area in state.FORGOTTEN:
-        clear(state.at(f, area), state.area_bytes(area))
+        clear(f, state.at(f, area), state.area_bytes(area))
     # What was kept of global memory is in ticks too: nothing is added to it.
     with f.function.when(str((state.get(f, "cut") == 0).value)):
         state.put(f, "cut", 0, state.get(f, "turn") + 1)

@@ -9,26 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.base.spaces import Space
 from tilewright.base.targets import SHARED_ALIGNMENT, Target
 from tilewright.ir.statements import Instruct, Kernel
 from tilewright.ir.visit import walk_statements
 from tilewright.isa.tensor_copy import is_of_pair
 from tilewright.sim.check import state
-from tilewright.sim.check.raw import RawFinding
+from tilewright.sim.check.raw import RawFinding, about
 from tilewright.sim.engine.sites import Site
-
-
-def _finding(kind: str, cta: int, site: Site) -> RawFinding:
-    """Make a finding about a place, and nobody in particular."""
-    return RawFinding(kind, cta, site, None, "", "", 0, 0, 0, 0, Space.LOCAL, 0, 0, 1)
 
 
 def pairs(kernel: Kernel, cluster: int) -> Iterator[RawFinding]:
     """Find instructions for a pair of CTAs in clusters of an odd number of CTAs."""
     for stmt in walk_statements(kernel.body):
         if cluster % 2 and isinstance(stmt, Instruct) and is_of_pair(stmt.form):
-            yield _finding("cta-group/pair", 0, Site(stmt.location, stmt.form.text))
+            yield about("cta-group/pair", 0, Site(stmt.location, stmt.form.text))
 
 
 def permit(
@@ -37,7 +31,7 @@ def permit(
     """Find where a CTA has allocated Tensor Memory, not all of it, that has kept the permit."""
     number = state.number_of(special["check"], "allocated")
     if number:
-        yield _finding("tmem-lifecycle/permit", cta, sites[number - 1])
+        yield about("tmem-lifecycle/permit", cta, sites[number - 1])
 
 
 def has_room(target: Target, threads: int, shared: int) -> bool:

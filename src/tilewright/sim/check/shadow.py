@@ -8,7 +8,6 @@ floor of who acts, or known to its row; else `judge` decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64
@@ -30,12 +29,11 @@ from tilewright.sim.check.judge import (
     written_of,
 )
 from tilewright.sim.check.lanes import note
+from tilewright.sim.check.lines import settle
 from tilewright.sim.check.rows import run
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
-
-_AT_ONCE = 8  # records of a warp's access
 
 
 class Access:
@@ -52,7 +50,7 @@ class Access:
         lanes, site, owner, flags = (
             f.lanes(UINT32, f"%{n}", 0) for n in ("lanes", "site", "owner", "flags")
         )
-        self.flags, self.lanes = flags, lanes
+        self.flags, self.lanes, self.owner, self.cells = flags, lanes, owner, cells
         self.tick = state.now(f)
         most = f.constant(state.MOST_SITES, UINT32)
         place = f.cast(f.binary("min", site, most), UINT64) << state.SITE_SHIFT
@@ -100,6 +98,8 @@ class Access:
     def record(self, number: Lanes, lane: Lanes, bytes: Lanes) -> None:
         """Access bytes of a record."""
         f = self.f
+        if not self.cells:
+            settle(f, number)
         at = f.op(f"getelementptr i8, ptr {self.shadow}, i64 {(number << 5).value}")
         entry = self.who | lane | bytes
         (self._write if self.writes else self._read)(at, number, entry, bytes)
@@ -111,6 +111,7 @@ class Access:
         if self.writes:
             self.record(number, lane, every)
             return
+        settle(f, number)
         at = f.op(f"getelementptr i8, ptr {self.shadow}, i64 {(number << 5).value}")
         entry = self.who | lane | every
         newest = f.get_word(at, 0)
@@ -120,75 +121,77 @@ class Access:
         covers = (newest & state.BYTES) == state.BYTES
         f.function.branch_if(str((known & covers).value), plain, other)
         f.function.label(plain)
-        self._read_again(at, entry)
+        enter_read(f, at, entry)
         f.function.branch(after)
         f.function.label(other)
         self._read(at, number, entry, every)
         f.function.branch(after)
         f.function.label(after)
 
-    def warp(self, offset: Lanes) -> None:
-        """Access all bytes of a record per lane, by its offset in shared memory; and return.
+    def warp(self, offset: Lanes) -> str:
+        """Access all bytes of a record per lane, by its uint32 offset in shared memory; and return.
 
-        It is done at a stroke where neighbours are alike, as the rows of a matrix mostly are, and
-        nothing in them is news: else this does nothing, and does not return.
+        What stands in the records is mostly alike: once it is known to come before, so is what is
+        like it. Where some of it is news this does not return, and the records are to be accessed
+        one by one. That they have been read already does no harm then. Gives the address of the
+        offsets.
         """
         f = self.f
-        places = f.spill((offset & ~15) << 1)
-        lanes = f.cast(f.lane_id(), UINT64) << state.LANE_SHIFT
-        entries = f.spill(lanes | (self.who | (state.ONE_LANE << state.STEP_SHIFT) | state.BYTES))
-        with f.function.when(self._are_old(places)):
-            with f.function.loop(str(WARP // _AT_ONCE)) as counter:
-                for index in range(_AT_ONCE):
-                    at, number = self._at(places, index, counter)
-                    entry = f.lanes(UINT64, f.load_element(entries, UINT64, number), 0)
-                    (self._write_over if self.writes else self._read_again)(at, entry)
+        places = f.spill(offset)
+        good = f.function.slot("i1", 1)
+        f.function.emit(f"store i1 true, ptr {good}")
+        before = f.function.slot(f"<{WORDS} x i64>" if self.writes else "i64", 8 * WORDS)
+        f.function.emit(f"store i64 -1, ptr {before}")  # no entry is this
+        one = f.constant(state.ONE_LANE << state.STEP_SHIFT | state.BYTES, UINT64)
+        entry = self.who | one
+        with f.function.loop(str(WARP)) as counter:
+            at, number = self._at(places, counter)
+            settle(f, number)
+            self._look_again(at, before, good)
+            if not self.writes:
+                lane = f.lanes(UINT64, counter, 0) << state.LANE_SHIFT
+                enter_read(f, at, entry | lane)
+        with f.function.when(f.op(f"load i1, ptr {good}")):
             if self.writes:
                 with f.function.loop(str(WARP)) as counter:
-                    place = f.lanes(UINT64, f.load_element(places, UINT64, counter), 0)
-                    self._set_all_written(place >> 5)
+                    at, number = self._at(places, counter)
+                    lane = f.lanes(UINT64, counter, 0) << state.LANE_SHIFT
+                    self._write_over(at, entry | lane)
+                    self._set_all_written(number)
             f.function.emit("ret void")
             f.function.label(f.function.new_label("dead"))
+        return places
 
-    def _are_old(self, places: str) -> str:
-        """Tell whether the records of a warp are known to come before."""
-        f = self.f
-        slot = f.function.slot("i1", 1)
-        f.function.emit(f"store i1 true, ptr {slot}")
-        # Rows of a matrix that are read together were written together, as a rule; chunks of a row
-        # were read in pairs.
-        together = 2 if self.writes else _AT_ONCE
-        with f.function.loop(str(WARP // _AT_ONCE)) as counter:
-            good = f.lanes(BOOL, f.op(f"load i1, ptr {slot}"), 0)
-            records = [self._at(places, index, counter)[0] for index in range(_AT_ONCE)]
-            for start in range(0, _AT_ONCE, together):
-                good = good & self._group_is_old(records[start : start + together])
-            f.function.emit(f"store i1 {good.value}, ptr {slot}")
-        return f.op(f"load i1, ptr {slot}")
+    def _look_again(self, at: str, before: str, good: str) -> None:
+        """Note whether all entries of a record that matter are known, if they are others."""
+        (self._look_at_all if self.writes else self._look_at_newest)(at, before, good)
 
-    def _group_is_old(self, records: Sequence[str]) -> Lanes:
-        """Tell whether records are alike, as far as it matters, and known."""
+    def _look_at_all(self, at: str, before: str, good: str) -> None:
+        f, kind = self.f, f"<{WORDS} x i64>"
+        words = f.op(f"load {kind}, ptr {at}, align 8")
+        here = f.op(f"and {kind} {words}, splat (i64 {WHO})")
+        there = f.op(f"load {kind}, ptr {before}, align 32")
+        same = self.none(f"icmp ne {kind} {here}, {there}", WORDS)
+        with f.function.when(f.op(f"xor i1 {same}, true")):
+            self._note(good, self.all_known(at, 1))
+            f.function.emit(f"store {kind} {here}, ptr {before}, align 32")
+
+    def _look_at_newest(self, at: str, before: str, good: str) -> None:
         f = self.f
-        words = WORDS if self.writes else 1
-        kind = f"<{words} x i64>"
-        first, *others = (f.op(f"load {kind}, ptr {at}, align 8") for at in records)
-        found = "zeroinitializer"
-        for each in others:
-            found = f.op(f"or {kind} {found}, {f.op(f'xor {kind} {each}, {first}')}")
-        good = f.constant(True, BOOL)
-        for index in range(words):
-            old, differs = (
-                f.lanes(UINT64, f.op(f"extractelement {kind} {each}, i32 {index}"), 0)
-                for each in (first, found)
-            )
-            good = good & rows.ask_known(f, self.quick, owner_of(old), tick_of(old))
-            if self.writes:
-                good = good & ((differs & WHO) == 0)
-            else:
-                # Where the last write was of all bytes, nothing before it counts.
-                good = good & ((differs & (WHO | state.BYTES)) == 0)
-                good = good & ((old & state.BYTES) == state.BYTES)
-        return good
+        newest = f.get_word(at, 0)
+        here = newest & (WHO | state.BYTES)
+        there = f.lanes(UINT64, f.op(f"load i64, ptr {before}"), 0)
+        with f.function.when(str((here != there).value)):
+            # Where the last write was of all bytes, nothing before it counts.
+            covers = (newest & state.BYTES) == state.BYTES
+            known = rows.ask_known(f, self.quick, owner_of(newest), tick_of(newest)) & covers
+            self._note(good, str(known.value))
+            f.function.emit(f"store i64 {here.value}, ptr {before}")
+
+    def _note(self, good: str, condition: str) -> None:
+        f = self.f
+        both = f.op(f"and i1 {f.op(f'load i1, ptr {good}')}, {condition}")
+        f.function.emit(f"store i1 {both}, ptr {good}")
 
     def all_known(self, at: str, count: int) -> str:
         """Tell whether all entries of records that follow one another are known."""
@@ -210,20 +213,12 @@ class Access:
         found = f.op(compared)
         return f.op(f"icmp eq i{width} {f.op(f'bitcast <{width} x i1> {found} to i{width}')}, 0")
 
-    def _at(self, places: str, index: int, counter: str) -> tuple[str, str]:
-        """Address the record of a lane, which is numbered too."""
+    def _at(self, places: str, lane: str) -> tuple[str, Lanes]:
+        """Address the record of a lane, and number it."""
         f = self.f
-        number = f.op(f"add i64 {f.op(f'mul i64 {counter}, {_AT_ONCE}')}, {index}")
-        place = f.load_element(places, UINT64, number)
-        return f.op(f"getelementptr i8, ptr {self.shadow}, i64 {place}"), number
-
-    def _read_again(self, at: str, entry: Lanes) -> None:
-        """Enter a read of all bytes."""
-        f = self.f
-        last, before = f.get_word(at, 2), f.get_word(at, 3)
-        alike = ((last ^ entry) & PATTERN) == 0
-        f.set_word(at, 2, entry)
-        f.set_word(at, 3, f.select(alike, before, last))
+        offset = f.lanes(UINT32, f.load_element(places, UINT32, lane), 0)
+        number = f.cast(offset, UINT64) >> 4
+        return f.op(f"getelementptr i8, ptr {self.shadow}, i64 {(number << 5).value}"), number
 
     def _write_over(self, at: str, entry: Lanes) -> None:
         """Enter a write of all bytes."""
@@ -246,7 +241,9 @@ class Access:
         f = self.f
         with f.function.when(str(bad.value)):
             words = (("ptr", at), ("i64", entry), ("i64", number), ("i32", self.flags))
+            state.put(f, "acting", 0, self.lanes)
             run(f, ENTRIES[self.writes], *words, ("ptr", self.row))
+            state.put(f, "acting", 0, 0)
 
     def _read(self, at: str, number: Lanes, entry: Lanes, bytes: Lanes) -> None:
         f = self.f
@@ -301,3 +298,11 @@ class Access:
             f.set_word(at, index, value)
         place = written_at(f, self.written, number)
         set_written(f, place, written_of(f, place) | bytes)
+
+
+def enter_read(f: NativeMachine, at: str, entry: Lanes) -> None:
+    """Enter a read of all bytes of a record."""
+    last, before = f.get_word(at, 2), f.get_word(at, 3)
+    alike = ((last ^ entry) & PATTERN) == 0
+    f.set_word(at, 2, entry)
+    f.set_word(at, 3, f.select(alike, before, last))

@@ -3,7 +3,7 @@
 May import `isa`, `ir`, `sim.engine` and the modules of `sim.check` below it. Each CTA keeps a list
 of its releases, its acquires, its fences and, where the kernel has fences, of what may be a release
 or an acquire by one. CTAs that can see one another take turns, so the lists of all have one order;
-`between.py` makes clocks of them after the launch.
+`knowledge.py` plays them after the launch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from tilewright.ir.visit import walk_statements
 from tilewright.isa.declaration import Form, Order
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.check import moments, regions, rows, state
-from tilewright.sim.check.accesses import each_bit
 from tilewright.sim.check.lanes import note
-from tilewright.sim.check.rows import end_if, routine, run
+from tilewright.sim.check.rows import each_bit, end_if, routine, run
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
@@ -230,7 +229,7 @@ def pass_cluster(m: NativeMachine, lanes: Lanes) -> None:
     finish(m)
 
 
-@routine("check_leave_cluster", "ptr %ctx, i32 %lanes")
+@routine("check_leave_cluster", "ptr %ctx, i32 %lanes", seldom=True)
 def leave_cluster(f: NativeMachine) -> None:
     """Keep that lanes exit, which the barrier of the cluster does not wait for."""
     what = CLUSTER | EXIT | WRITE | RELEASES | SCOPES["cluster"] << SCOPE_SHIFT

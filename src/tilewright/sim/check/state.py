@@ -6,7 +6,7 @@ explained in docs/architecture.md, "The checker".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,9 +53,14 @@ SIGNALS = 8192  # releases, acquires and fences for other CTAs
 SIGNAL_WORDS = 6
 LOG_WORDS = 4  # of a run: first byte, byte after the last one, who, and when
 LOG_WRITES, LOG_READ_ONLY = 1 << 32, 1 << 52  # in the third
+# There too: an entry of a warp whose lanes lie apart; a pattern of how they do (`scattered`).
+LOG_SCATTERED, LOG_PATTERN = 1 << 62, 1 << 63
+LOG_LANE_SHIFT, LOG_STEP_SHIFT, LOG_ONE_LANE = 38, 46, 6
+PATTERNS = 64  # places whose last pattern is known
+MOST_SCATTERED = 1 << 18  # lanes of such entries, of a CTA
 FOUND_FIELDS = (
     *("kind", "site", "other", "owner", "other_owner", "warp", "lanes", "other_warp"),
-    *("other_lanes", "space", "address", "size", "count"),
+    *("other_lanes", "space", "address", "size", "acting", "count"),
 )
 NO_SITE = (1 << 32) - 1
 
@@ -66,14 +71,19 @@ TICK_SHIFT, OWNER_SHIFT, LANE_SHIFT, STEP_SHIFT, SITE_SHIFT = 46, 38, 33, 30, 16
 MOST_TICKS = (1 << 64 - TICK_SHIFT) - 1
 MOST_SITES = (1 << STEP_SHIFT - SITE_SHIFT) - 1
 BYTES = (1 << SITE_SHIFT) - 1
-# Step s: byte b belongs to the lane b >> s after the first one; to one lane; to any; or to one
-# lane that accesses it atomically.
-ONE_LANE, ANY_LANE, ATOMIC = 4, 5, 6
+# Step s: byte b belongs to the lane b >> s after the first one; to one lane; to several, the first
+# of which is told; and alike where they access it atomically.
+ONE_LANE, ANY_LANE, ATOMIC, ANY_ATOMIC = 4, 5, 6, 7
+# In place of the entry of a line (`lines`): its records have what is known; or nobody has written
+# there since the CTA began.
+SETTLED, EMPTY = 0, (1 << 64) - 1
+LATE_READS = 64  # of an owner, that are listed (`late`)
 CELL_BYTES = 4 * 512 * 34  # of the shadow of Tensor Memory
 
 _AREAS = (
     # What is zero when a CTA begins.
     *(("log_count", 1, 8), ("watched_count", 1, 8), ("last_run", LAST_RUNS, 4)),
+    *(("pattern", PATTERNS, 4), ("scattered", 1, 8)),
     # The turn of the CTA among others; the turn after which nothing is kept, and 1 more.
     *(("turn", 1, 8), ("cut", 1, 8), ("moment_count", 1, 8), ("moment", 2 * WARPS, 4)),
     *(("moment_tick", 2 * WARPS, 4), ("signal_count", 1, 8), ("stamp", 1, 8)),
@@ -81,6 +91,8 @@ _AREAS = (
     # Of each warp its last copy out of shared memory that a group is to tell of.
     *(("stored_tick", WARPS, 4), ("stored_site", WARPS, 4), ("stored_lanes", WARPS, 4)),
     *(("stored_address", WARPS, 8), ("stored_size", WARPS, 8)),
+    # The lanes of an access, while it is judged.
+    ("acting", 1, 8),
     *(("tick", 1, 8), ("found_count", 1, 8), ("others", 1, 8), ("slot_count", 1, 8)),
     *(("sync_tick", WARPS, 4), ("ahead_lanes", WARPS, 4), ("dirty", WARPS, 4)),
     *(("after_tick", WARPS, 4), ("part_tick", WARPS, 4), ("part_lanes", WARPS, 4)),
@@ -99,32 +111,45 @@ _AREAS = (
     *(("core_target", 1, 8), ("core_shape", 1, 8), ("core_entry", 1, 8), ("core_late", 1, 8)),
     *(("slot_live", SLOTS, 4), ("slot_made", SLOTS, 8), ("slot_last", SLOTS, 8)),
     *(("slot_ended", SLOTS, 4), ("ignored", WARPS, 4), ("ignored_wait", WARPS, 8)),
+    # Of each mbarrier who arrived last; of each warp its last wait, if no phase had ended since it
+    # had looked before: it has told the warp nothing.
+    *(("slot_came", SLOTS, 8), ("idle_wait", WARPS, 8)),
     *(("come_turn", context.BARRIERS * WARPS, 4), ("come_site", context.BARRIERS * WARPS, 4)),
-    *(("issuer", WARPS, 4), ("issuer_lanes", WARPS, 4), ("waited", WARPS * SLOTS, 4)),
-    ("waiting_lanes", WARPS * SLOTS, 4),
-    ("warp_row", WARPS, ROW_BYTES),
-    ("fenced_row", WARPS, ROW_BYTES),
-    ("barrier_row", 2 * context.BARRIERS, ROW_BYTES),
-    ("cluster_row", 2, ROW_BYTES),
-    ("exited_row", 1, ROW_BYTES),
-    ("flag_row", 1, ROW_BYTES),
+    *(("issuer", WARPS, 4), ("issuer_lanes", WARPS, 4)),
+    # When each warp has last looked at an mbarrier and found that its phase has ended, and by
+    # which lanes; whether clocks do not have all orders of waits and arrivals.
+    *(("waited", SLOTS * WARPS, 4), ("waiting_lanes", SLOTS * WARPS, 4), ("loose", 1, 8)),
+    ("slot_before", SLOTS, 4),
+    ("came_tick", SLOTS * WARPS, 4),  # when each warp has last arrived at an mbarrier
+    *(("cluster_row", 2, ROW_BYTES), ("exited_row", 1, ROW_BYTES), ("flag_row", 1, ROW_BYTES)),
     *(("fenced", WARPS, 4), ("looked", WARPS, 4)),
-    *(("held_count", WARPS, 4), ("allocated", 1, 8), ("note_count", 1, 8)),
+    *(("held_count", WARPS, 4), ("allocated", 1, 8), ("freed", 1, 8), ("note_count", 1, 8)),
+    *(("late_owners", 1, 8), ("late_live", 2 * WARPS, 8), ("late_tick", 2 * WARPS, 4)),
+    ("barriers_used", 1, 8),
+    # Rows are zero of the warps that are there, and of barriers once they are in use.
+    *(("warp_row", WARPS, ROW_BYTES), ("fenced_row", WARPS, ROW_BYTES)),
+    ("barrier_row", 2 * context.BARRIERS, ROW_BYTES),
     # What is written before it is read.
     ("found", FINDINGS, 8 * len(FOUND_FIELDS)),
     ("note", NOTES * NOTE_WORDS, 4),
     *((name, WARPS * HELD, 4) for name in ("held_first", "held_end", "held_site")),
+    *((name, 2 * WARPS * LATE_READS, 2) for name in ("late_low", "late_high")),
+    ("late_entry", 2 * WARPS * LATE_READS, 8),
+    ("late_place", 2 * WARPS * LATE_READS, 64),
     ("ahead_row", WARPS, ROW_BYTES),
-    ("slot_row", 2 * SLOTS, ROW_BYTES),
+    *(("slot_row", 2 * SLOTS, ROW_BYTES), ("before_row", SLOTS, ROW_BYTES)),
+    ("waiting_site", SLOTS * WARPS, 4),
+    # By which of its lanes in that phase, and where.
+    *(("came_lanes", SLOTS * WARPS, 4), ("came_site", SLOTS * WARPS, 4)),
     ("issue_row", context.QUEUE_RECORDS, ROW_BYTES),
     *(("issue_extra", context.QUEUE_RECORDS, 4), ("extra_row", SLOTS, ROW_BYTES)),
     ("ring", len(GROUPS) * WARPS * RING, 4),
     ("seen_row", 1, ROW_BYTES),
     ("watched", 2 * WATCHED, 8),
 )
-_FIRST_KEPT = "found"
 # What ticks are in: forgotten when they are counted from 1 again.
 FORGOTTEN = (
+    *("late_owners", "late_live"),
     *("met_tick", "copies_tick", "part_copies", "fence_tick", "fence_copies"),
     *("extra_tick", "extra_row"),
     *(
@@ -139,6 +164,7 @@ FORGOTTEN = (
     ),
     *(
         "slot_ended",
+        *("slot_before", "before_row", "came_tick"),
         "waited",
         "warp_row",
         "fenced_row",
@@ -168,6 +194,8 @@ def _place() -> tuple[dict[str, _Area], int]:
 
 
 _PLACES, STATE_BYTES = _place()
+ZEROED_BYTES = _PLACES["warp_row"].offset  # when a CTA begins; rows beside them
+_WORD = struct.Struct("=Q")
 _BYTES = {name: count * size for name, count, size in _AREAS}
 
 
@@ -181,6 +209,7 @@ def memory(shared: int) -> dict[str, int]:
         "check": STATE_BYTES,
         "check_shadow": 4 * 8 * records,
         "check_written": 2 * records,
+        "check_lines": records,
         "check_slots": -(-2 * records // 64) * 64,
         "check_cells": CELL_BYTES,
         "check_log": 8 * LOG_WORDS * LOG_ENTRIES,
@@ -189,46 +218,33 @@ def memory(shared: int) -> dict[str, int]:
     }
 
 
-def begin(special: dict[str, np.ndarray], watched: Sequence[tuple[int, int]]) -> None:
-    """Forget what the CTA before has done; watch accesses to some of global memory."""
-    memory = special["check"]
-    memory[: _PLACES[_FIRST_KEPT].offset] = 0
-    _words(memory, "tick")[0] = 1
-    _words(memory, "watched_count")[0] = len(watched)
-    bounds = [each for pair in watched for each in pair]
-    _words(memory, "watched")[: len(bounds)] = bounds
-    for name in ("check_shadow", "check_written", "check_slots"):
-        special[name][:] = 0
-    if "tmem" in special:
-        special["check_cells"][:] = 0
-
-
-def _words(memory: np.ndarray, name: str) -> np.ndarray:
-    start = _PLACES[name].offset
-    return memory[start : start + area_bytes(name)].view(np.uint64)
-
-
 def found_rows(memory: np.ndarray) -> np.ndarray:
     """Give the table of what was found, a row each."""
-    count = int(_words(memory, "found_count")[0])
-    return _words(memory, "found").reshape(FINDINGS, -1)[:count]
+    start = _PLACES["found"].offset
+    table = memory[start : start + area_bytes("found")].view(np.uint64)
+    return table.reshape(FINDINGS, -1)[: number_of(memory, "found_count")]
 
 
-def notes(memory: np.ndarray) -> list[list[int]]:
-    """List what was noted of descriptors and tensor maps, the words of each."""
+def notes(memory: np.ndarray) -> bytes:
+    """Give what was noted of descriptors and tensor maps, `NOTE_WORDS` uint32 each."""
     start = _PLACES["note"].offset
-    words = memory[start : start + area_bytes("note")].view(np.uint32)
-    return words.reshape(NOTES, NOTE_WORDS)[: number_of(memory, "note_count")].tolist()
+    return memory[start : start + 4 * NOTE_WORDS * number_of(memory, "note_count")].tobytes()
+
+
+def numbers(memory: np.ndarray, name: str) -> np.ndarray:
+    """Give an area of 32-bit numbers."""
+    start = _PLACES[name].offset
+    return memory[start : start + area_bytes(name)].view(np.uint32)
 
 
 def number_of(memory: np.ndarray, name: str) -> int:
     """Read a count, or another number of the CTA."""
-    return int(_words(memory, name)[0])
+    return _WORD.unpack_from(memory.data, _PLACES[name].offset)[0]
 
 
 def take_turn(memory: np.ndarray, turn: int) -> None:
     """Number the turn that the CTA has next: what it does comes after the turns before."""
-    _words(memory, "turn")[0] = turn
+    _WORD.pack_into(memory.data, _PLACES["turn"].offset, turn)
 
 
 # ---------------------------------------------------------------------------- in native code

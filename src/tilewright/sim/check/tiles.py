@@ -13,10 +13,10 @@ from tilewright.base.dtypes import UINT32, UINT64, DType
 from tilewright.isa.descriptors import PAIRED
 from tilewright.isa.machine import Lanes, SharedTile
 from tilewright.sim.check import state
+from tilewright.sim.check.late import place_in_tile, read_by_core
 from tilewright.sim.check.replay import Replay
 from tilewright.sim.check.rows import end_if, routine, run
 from tilewright.sim.check.shadow import Access
-from tilewright.sim.engine import context
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
@@ -96,6 +96,10 @@ def _pairs(
     apart = (tile.start | tile.stride | span) & (2 * _CHUNK - 1)
     plain = (tile.swizzle != 0) & (chunks == 2) & (apart == 0)
     with f.function.when(str(plain.value)):
+        numbers = {
+            name: getattr(tile, name) for name in ("start", "stride", "swizzle", "base_offset")
+        }
+        read_by_core(access, numbers | {"span": span, "rows": rows}, pattern)
         replay = Replay(access, 2, 1)
         with _count(f, rows) as row:
             start = tile.start + (row >> 3) * tile.stride + (row & 7) * span
@@ -108,10 +112,7 @@ def _pairs(
 
 
 def _place(f: NativeMachine, tile: SharedTile, address: Lanes) -> Lanes:
-    """Find where the swizzle has a chunk, as an offset in shared memory, uint64."""
-    row = (address >> 7) - tile.base_offset
-    turn = f.select(tile.swizzle == PAIRED, row << 1, row) & tile.swizzle
-    return f.cast((address ^ (turn << 4)) - context.SHARED_START, UINT64)
+    return place_in_tile(f, address, tile.swizzle, tile.base_offset)
 
 
 class _count:

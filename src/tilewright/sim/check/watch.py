@@ -24,15 +24,20 @@ from tilewright.sim.check import (
     descriptors,
     exits,
     judge,
+    once,
+    phases,
     protocols,
     regions,
     rows,
     signals,
     state,
+    strays,
     tiles,
+    touches,
 )
 from tilewright.sim.check import cells as cell_shadow
-from tilewright.sim.check.arrivals import ARRIVALS
+from tilewright.sim.check.arrivals import ARRIVALS, arrives
+from tilewright.sim.check.bounds import ANYWHERE
 from tilewright.sim.check.rows import ask, run
 from tilewright.sim.check.signals import Signalling
 from tilewright.sim.engine import context, queue
@@ -69,6 +74,8 @@ class WatchMachine(NativeMachine):
         super().__init__(module, name, site)
         self.form = form
         self._later = False  # while it is watched what an agent does
+        self._owners: dict[bool, Lanes] = {}  # of an operation: who reads, and who writes,
+        self._acting: Lanes | None = None  # and the lanes that issue it
         self._barrier = self.constant(0, UINT32)
         self._arrived = False
         self._counted = False
@@ -86,11 +93,15 @@ class WatchMachine(NativeMachine):
         """Give the lanes that act, as a set."""
         if self.mask is not None:
             return self.active()
+        if self._acting is not None:
+            return self._acting
         acting = self.cast(self.field("acting"), UINT32)
         one = self.constant(1, UINT32) << ((acting - 1) & 31)
         return self.select(acting == 0, self.constant(-1, UINT32), one)
 
     def _owner(self, *, write: bool) -> Lanes:
+        if write in self._owners:
+            return self._owners[write]
         if self._later and self.form is not None:
             return owner_of(self, self.form, self._barrier, write=write)
         return rows.warp(self)
@@ -133,13 +144,7 @@ class WatchMachine(NativeMachine):
 
     def _pattern(self) -> Lanes:
         """Say whose bytes a run of them are, as in an entry of shadow memory."""
-        lanes = self._lanes()
-        one = (lanes & (lanes - 1)) == 0
-        alone = state.ATOMIC if self._strong else state.ONE_LANE
-        many = state.ATOMIC if self._strong else state.ANY_LANE
-        step = self.select(one, self.constant(alone, UINT32), self.constant(many, UINT32))
-        lane = self.cast(self.lowest(lanes) & 31, UINT64) << state.LANE_SHIFT
-        return lane | (self.cast(step, UINT64) << state.STEP_SHIFT)
+        return touches.pattern(self, self._lanes(), self.constant(self._strong, BOOL))
 
     # ---- shared memory
 
@@ -153,14 +158,14 @@ class WatchMachine(NativeMachine):
             address = self.cast(address, UINT64) - context.SHARED_WINDOW
         elif space is not Space.SHARED:
             return
-        wide = self.cast(address, UINT64)
         if address.width and size in _SIZES:
             outer = self.mask
+            where = self._low(address)
             if not mbarrier:
-                self.mask = protocols.keep_within(self, wide, size, outer)
+                self.mask = strays.keep_within(self, where, size, outer)
             actor = self._actor(write=write, flags=judge.MBARRIER if mbarrier else 0)
             step = self.constant(state.ATOMIC if self._strong else 0, UINT32)
-            words = (("<32 x i64>", wide), ("i32", step))
+            words = (("<32 x i32>", where), ("i32", step))
             run(self, accesses.VECTORS[write, size], *words, *actor)
             self.mask = outer
             return
@@ -168,7 +173,15 @@ class WatchMachine(NativeMachine):
         def one(at: Lanes) -> None:
             self._run(at, self.constant(size, UINT64), write)
 
-        self.each_lane(one, wide)
+        self.each_lane(one, self.cast(address, UINT64))
+
+    def _low(self, address: Lanes) -> Lanes:
+        """Give addresses of shared memory as uint32, 0 for what is none."""
+        if address.dtype.bits == 32:
+            return self.cast(address, UINT32)
+        wide = self.cast(address, UINT64)
+        none = self.lanes(UINT32, self.spread(self.constant(0, UINT32)), WARP)
+        return self.select(wide < 1 << 32, self.cast(wide, UINT32), none)
 
     def _global(self, address: Lanes, size: int, write: bool) -> None:
         """Watch accesses to global memory, by lanes that may have addresses of their own."""
@@ -209,27 +222,41 @@ class WatchMachine(NativeMachine):
             signals.signal(self, address, lanes, what)
 
     def _run(self, address: Lanes, size: Lanes, write: bool, *, mbarrier: bool = False) -> None:
-        start, length = self.cast(address, UINT64), self.cast(size, UINT64)
-        good = self.constant(True, BOOL)
-        if not mbarrier:
-            good = protocols.is_within(self, start, length, self._lanes())
-        with self.function.when(str(good.value)):
-            words = (("i64", start), ("i64", length), ("i64", self._pattern()))
-            actor = self._actor(write=write, flags=judge.MBARRIER if mbarrier else 0)
-            run(self, accesses.RUNS[write], *words, *actor)
+        words = [("i64", self.cast(each, UINT64)) for each in (address, size)]
+        actor = self._actor(write=write, flags=judge.MBARRIER if mbarrier else 0)
+        if mbarrier:
+            run(self, accesses.RUNS[write], *words, ("i64", self._pattern()), *actor)
+        else:
+            run(self, touches.SHARED[write], *words, *actor, *self._within())
+
+    def _within(self) -> tuple[tuple[str, Lanes | str], ...]:
+        """Give the span of the buffer that is accessed, and how, as arguments."""
+        strong = "true" if self._strong else "false"
+        return (*(("i32", each) for each in self._span()), ("i1", strong))
+
+    def _span(self) -> tuple[Lanes, Lanes]:
+        low, room = (self.constant(each, UINT32) for each in ANYWHERE)
+        return self.span or (low, room)
 
     def touch(
         self, space: Space, address: Lanes, size: int, count: int = WARP, *, write: bool
     ) -> None:
         """Watch an access of the active lanes below `count`; one by all if the address is."""
         if not address.width:
-            if space in (Space.GENERIC, Space.GLOBAL):
-                self._global(self.cast(address, UINT64), size, write)
-            if space is Space.GENERIC:
-                address = self.cast(address, UINT64) - context.SHARED_WINDOW
-            elif space is not Space.SHARED:
-                return
-            self._run(address, self.constant(size, UINT64), write)
+            match space:
+                case Space.GENERIC:
+                    numbers = (self.cast(address, UINT64), self.constant(size, UINT64))
+                    words = [("i64", each) for each in numbers]
+                    actor = (*self._actor(write=write), *self._within())
+                    how = self.constant(self._how(write=write), UINT64)
+                    run(self, touches.GENERIC[write], *words, *actor, ("i64", how))
+                    self._signal(self.cast(address, UINT64), self._lanes(), write)
+                case Space.GLOBAL:
+                    self._global(self.cast(address, UINT64), size, write)
+                case Space.SHARED:
+                    self._run(address, self.constant(size, UINT64), write)
+                case _:
+                    pass
             return
         outer = self.mask
         if count < WARP and outer is not None:
@@ -254,6 +281,11 @@ class WatchMachine(NativeMachine):
         self, space: Space, address: Lanes, values: Sequence[Lanes], *, lanes: int = WARP
     ) -> None:
         """Watch a store."""
+        if not address.width and self.mask is not None and not (self._later or self._strong):
+            for index, each in enumerate(values):
+                if each.width:
+                    at, site = address + index * each.dtype.bytes, self.lanes(UINT32, self.site, 0)
+                    once.store(self, space, at, each, site)
         self.touch(space, address, values[0].dtype.bytes * len(values), lanes, write=True)
 
     def load_matrix(
@@ -316,7 +348,8 @@ class WatchMachine(NativeMachine):
         numbers = (box.shared, row, box.pitch, rows, box.swizzle)
         words = [("i64", self.cast(each, UINT64)) for each in numbers]
         start, size = words[0][1], (rows - 1) * words[2][1] + words[1][1]
-        good = protocols.is_within(self, start, size, self._lanes(), BOX_ALIGN)
+        who = (self._lanes(), self.lanes(UINT32, self.site, 0))
+        good = strays.is_within(self, self._span(), start, size, *who, BOX_ALIGN)
         with self.function.when(str(good.value)):
             actor = self._actor(write=write)
             run(self, accesses.BOXES[write], *words, ("i64", self._pattern()), *actor)
@@ -415,12 +448,16 @@ class WatchMachine(NativeMachine):
         who = (self._lanes(), self.lanes(UINT32, self.site, 0))
         words = tuple(("i32", each) for each in (self.cast(address, UINT32), *who))
         run(self, protocols.touch, *words)
+        if arrives(self.form):
+            run(self, protocols.note_arrival, *words)
         if self.form.declaration in ARRIVALS:
             run(self, protocols.arrive_in_turn, *words)
         if self.form.time.agent:
             run(self, clocks.expect_arrival, words[0])
         if self.form.order.releases:
             self._hand_on(address)
+        elif self.form.declaration is not mbarrier.expect_tx:
+            phases.loosen(self)
 
     def each_lane(
         self, body: Callable[..., Sequence[Lanes] | None], *operands: Lanes
@@ -454,6 +491,7 @@ class WatchMachine(NativeMachine):
             with self.function.when(fresh):
                 self._run(at, size, True)
             run(self, clocks.initialise, *words)
+            run(self, phases.begin, words[0])
 
         if address.width:
             self.each_lane(one, address)
@@ -465,6 +503,8 @@ class WatchMachine(NativeMachine):
         assert self.form is not None
         site = self.lanes(UINT32, self.site, 0)
         acquires = "true" if self.form.order.acquires else "false"
+        if not self.form.order.acquires:
+            phases.loosen(self)
 
         def one(at: Lanes) -> None:
             lanes = self._lanes()
@@ -473,6 +513,7 @@ class WatchMachine(NativeMachine):
                 if self.unread:
                     run(self, protocols.ignore, *words, ("i32", site))
                 else:
+                    run(self, phases.look, *words, ("i32", site))
                     run(self, clocks.wait_at_mbarrier, *words, ("i1", acquires))
                     run(self, protocols.heed, words[0])
 
@@ -513,6 +554,8 @@ class WatchMachine(NativeMachine):
             words = (self.cluster_state("generation"), self._lanes())
             assert self.form is not None
             releases = "true" if self.form.order.releases else "false"
+            if not self.form.order.releases:
+                phases.loosen(self)
             run(self, clocks.arrive_at_cluster, *(("i32", w) for w in words), ("i1", releases))
             if self.signalling is not None:
                 signals.arrive_at_cluster(self, *words, self.form.order.releases)
@@ -570,8 +613,11 @@ class WatchMachine(NativeMachine):
             return
         self._later = True
         self._barrier = self.constant(0, UINT32) if barrier is None else barrier
+        self._owners = {each: self._owner(write=each) for each in (False, True)}
+        self._acting = self._lanes() if self.mask is None else None
         assert form.declaration.lands is not None
         form.declaration.lands(self, form, *operands)
+        self._owners, self._acting = {}, None
         self._later = False
 
     def _use(self, barrier: Lanes, form: Form) -> None:
@@ -583,6 +629,8 @@ class WatchMachine(NativeMachine):
             words = (self.cast(at, UINT32), self._lanes(), self.lanes(UINT32, self.site, 0))
             run(self, accesses.use, *(("i32", each) for each in words), ("i1", through))
             run(self, protocols.touch, *(("i32", each) for each in words))
+            if arrives(form):
+                run(self, protocols.note_arrival, *(("i32", each) for each in words))
 
         if barrier.width:
             self.each_lane(one, barrier)

@@ -8,8 +8,9 @@ slower code here, by hoisting loads until registers spill. LLVM is loaded when i
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,7 +23,8 @@ from tilewright.base.store import Store
 _once = held_over_forks(threading.RLock())
 _KIND = "native"
 _PASSES = ("sroa", "simplify_cfg")
-_LEVEL = 1
+_LEVEL, _QUICK = 1, 0  # of optimisation; of what is called seldom
+_DEFINED, _SELDOM = (re.compile(f"^define .*{end}$", re.MULTILINE) for end in ("", r" cold \{"))
 # Called with how many pieces are compiled by now, and of how many.
 Report = Callable[[int, int], None]
 
@@ -108,10 +110,10 @@ def compile_pieces(
     missing = [index for index, each in enumerate(found) if each is None]
     if missing:
         with _lock():
-            target = _target(where)
+            targets = {level: _target(where, level) for level in (_LEVEL, _QUICK)}
             for count, index in enumerate(missing):
                 report(count, len(missing))
-                made = _object(pieces[index], target)
+                made = _object(pieces[index], targets)
                 store.put(_KIND, recipes[index], made)
                 found[index] = made
     return [each for each in found if each is not None]
@@ -121,7 +123,7 @@ def link(objects: Sequence[bytes], where: Machine) -> Code:
     """Link objects that refer to one another into code of this process."""
     llvm = _llvm()
     with _lock():
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target(where))
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target(where, _LEVEL))
         for each in objects:
             engine.add_object_file(llvm.ObjectFileRef.from_data(each))
         engine.finalize_object()
@@ -136,20 +138,22 @@ def version() -> str:
 
 def _recipe_head(where: Machine) -> str:
     """Say all that an object depends on beside its text."""
-    return f"{version()}\n{where.cpu} {where.features}\n{' '.join(_PASSES)} {_LEVEL}"
+    return f"{version()}\n{where.cpu} {where.features}\n{' '.join(_PASSES)} {_LEVEL} {_QUICK}"
 
 
-def _target(where: Machine) -> Any:
+def _target(where: Machine, level: int) -> Any:
     _initialise()
     return (
         _llvm()
         .Target.from_default_triple()
-        .create_target_machine(cpu=where.cpu, features=where.features, opt=_LEVEL)
+        .create_target_machine(cpu=where.cpu, features=where.features, opt=level)
     )
 
 
-def _object(text: str, target: Any) -> bytes:
+def _object(text: str, targets: Mapping[int, Any]) -> bytes:
     llvm = _llvm()
+    seldom = len(_SELDOM.findall(text)) == len(_DEFINED.findall(text))
+    target = targets[_QUICK if seldom else _LEVEL]
     try:
         module = llvm.parse_assembly(text)
         module.verify()

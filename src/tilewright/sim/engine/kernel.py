@@ -72,6 +72,7 @@ from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.plan import Plan, loop_bounds, used_names
 from tilewright.sim.engine.spelling import llvm_type, memory_type
+from tilewright.sim.engine.unset import needed, partly_set
 from tilewright.sim.engine.vectors import plain
 
 _ALL = (1 << WARP) - 1
@@ -142,6 +143,10 @@ class KernelCode:
         self.loops: list[Loop] = []
         self.here: Location | None = None  # the statement that is emitted
         self.unset: set[str] = set()  # what nothing before it can have written
+        # Of what some path has not written: where the frame has the lanes that it is unset in.
+        self.partly: dict[str, int] = {}
+        if module.observer.watches_registers:
+            self.partly = {name: self._reserve(4) for name in sorted(partly_set(plan.kernel))}
         self.mask_slot = self.f.slot("i32", 4)
         # The basic block in which the mask was set or read last, and what it is there.
         self._known = (-1, self.m.constant(0, UINT32))
@@ -288,12 +293,17 @@ class KernelCode:
     def statement(self, stmt: Stmt) -> None:
         """Emit a statement."""
         self.here = stmt.location
+        if self.partly:
+            self._need(stmt)
         self._emit(stmt)
         match stmt:
             case Declare(value=None) | Allocate():
                 self.unset.add(stmt.var.name)
+                self._note_unset(stmt.var.name, unset=True)
             case _:
-                self.unset.difference_update(each.name for each in written(stmt))
+                for each in written(stmt):
+                    self.unset.discard(each.name)
+                    self._note_unset(each.name, unset=False)
 
     def _emit(self, stmt: Stmt) -> None:
         match stmt:
@@ -365,6 +375,8 @@ class KernelCode:
         kind, space = stmt.pointer.type.dtype, stmt.pointer.type.space
         self.module.observer.comes_to(stmt)
         self.module.observer.accesses(self.m, space, address, kind.bytes, write=True)
+        if value.width and not address.width:
+            self.module.observer.stores_at_once(self.m, space, address, value)
         vectors.store(self.m, space, address, value, kind)
 
     def _assert(self, stmt: Assert) -> None:
@@ -915,7 +927,28 @@ class KernelCode:
         self._touch(place, location)
         if self.module.observer.watches_registers and _register(place)[0] in self.unset:
             with self._blaming(location, print_expr(place)):
-                self.module.observer.reads_unset(self.m)
+                self.module.observer.reads_unset(self.m, self.active())
+
+    def _need(self, stmt: Stmt) -> None:
+        """Tell an observer of lanes that need a variable which they have not written."""
+        for var in needed(stmt):
+            if var.name in self.partly and var.name not in self.unset:
+                cell = self._unset_cell(var.name)
+                lacking = self._cell(cell) & self.active()
+                with self.f.when(str((lacking != 0).value)):
+                    with self._blaming(stmt.location, print_expr(var)):
+                        self.module.observer.reads_unset(self.m, lacking)
+                    self._set_cell(cell, self._cell(cell) & ~lacking)
+
+    def _note_unset(self, name: str, *, unset: bool) -> None:
+        """Note that the active lanes have a variable anew, or have written it."""
+        if name in self.partly:
+            cell, lanes = self._unset_cell(name), self.active()
+            before = self._cell(cell)
+            self._set_cell(cell, before | lanes if unset else before & ~lanes)
+
+    def _unset_cell(self, name: str) -> str:
+        return self.f.value(f"getelementptr i8, ptr %frame, i64 {self.partly[name]}")
 
     def _touch(self, place: Expr, location: Location | None) -> None:
         """Tell an observer that registers are touched, if an instruction may write them late."""

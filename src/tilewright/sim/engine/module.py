@@ -63,14 +63,18 @@ class Module(Sites):
         yield
         self._piece = ""
 
-    def enter(self, name: str, head: str, text: str) -> None:
-        """Enter a function: how it is declared, and its whole text; the same one may come again."""
+    def enter(self, name: str, head: str, text: str, *, seldom: bool = False) -> None:
+        """Enter a function: how it is declared, and its whole text; the same one may come again.
+
+        Those that are called `seldom` are a piece of their own, which is compiled quickly.
+        """
         if name in self.functions:
             assert self.functions[name] == text, f"two functions have the name {name}"
             return
         self.functions[name] = text
         self.declarations[name] = f"declare {head}"
-        self._pieces.setdefault(self._piece or name, []).append(name)
+        piece = f"{self._piece}, seldom" if self._piece and seldom else self._piece
+        self._pieces.setdefault(piece or name, []).append(name)
 
     def pieces(self) -> list[str]:
         """Give the module as LLVM assembly, in pieces that refer to one another by name.
@@ -196,7 +200,8 @@ class Function:
             text = f"{result} {parameters} {body}"
             self.name += "_" + hashlib.sha256(text.encode()).hexdigest()[:16]
         head = f"{result} @{self.name}({parameters})"
-        self.module.enter(self.name, head, f"define {head} {attributes} {{\n{body}\n}}\n")
+        text = f"define {head} {attributes} {{\n{body}\n}}\n"
+        self.module.enter(self.name, head, text, seldom="cold" in attributes.split())
         return self.name
 
 

@@ -29,6 +29,9 @@ class Observer:
     ) -> None:
         """Tell of a plain access of the active lanes, of `size` bytes each."""
 
+    def stores_at_once(self, m: NativeMachine, space: Space, address: Lanes, value: Lanes) -> None:
+        """Tell that the active lanes store values, which may differ, at one address."""
+
     def comes_to(self, node: Instruct | Read | Write, *, unread: bool = False) -> None:
         """Tell which part of the kernel the next calls are about.
 
@@ -62,8 +65,8 @@ class Observer:
     def touches(self, m: NativeMachine, first: Lanes, size: int) -> None:
         """Tell that bytes of the frame which an instruction may write late are read or written."""
 
-    def reads_unset(self, m: NativeMachine) -> None:
-        """Tell that the active lanes read a register that nothing has written."""
+    def reads_unset(self, m: NativeMachine, lanes: Lanes) -> None:
+        """Tell that lanes read a register that nothing has written."""
 
     def queues(self, m: NativeMachine, form: Form, number: Lanes, barrier: Lanes) -> None:
         """Tell that an operation has been given a place in the queue."""

@@ -352,7 +352,7 @@ def _run(module: Module) -> None:
     f.function.branch(again)
     f.function.label(again)
     _look(f)
-    before = f.field("progress")
+    before, budget = f.field("progress"), f.field("turns") + f.field("steps")
     skipped = f.function.slot("i1", 1)
     f.function.emit(f"store i1 false, ptr {skipped}")
     with f.function.when(str(random.value)):
@@ -395,6 +395,7 @@ def _run(module: Module) -> None:
         f.set_field(name, 0)
     f.function.branch(again)
     f.function.label(still)
+    _give_back(f, budget)
     # A path that chance passed over may yet go on; after many rounds it has had its turn.
     rounds = f.field("passed_over")
     patient = f.lanes(BOOL, f.op(f"load i1, ptr {skipped}"), 0) & (rounds < context.PATIENCE)
@@ -418,6 +419,16 @@ def _look(f: NativeMachine) -> None:
         with f.function.when(ends):
             f.function.emit(f"ret i32 {context.FAULTED}")
             f.function.label(f.function.new_label("dead"))
+
+
+def _give_back(f: NativeMachine, budget: Lanes) -> None:
+    """Count no turn, one of each path, in a round of waits alone: whether they end is seen soon.
+
+    Otherwise a small limit would hide what they wait for.
+    """
+    used = budget - f.field("turns") - f.field("steps")
+    most = f.constant(context.WARPS * PATHS, UINT64)
+    f.set_field("turns", f.field("turns") + f.binary("min", used, most))
 
 
 def _land_at_random(f: NativeMachine) -> None:

@@ -137,6 +137,25 @@ def take(buffer: np.ndarray) -> np.ndarray:
     return words[HEAD_WORDS:][: EVENT_WORDS * used].reshape(-1, EVENT_WORDS).copy()
 
 
+def resume(buffer: np.ndarray, time: int) -> None:
+    """Let a CTA go on at a time, others having gone on meanwhile."""
+    buffer.view(np.uint64)[_HEAD.index("time")] = time
+
+
+def pause(buffer: np.ndarray) -> int:
+    """End the turn of a warp, as others go on; tell the time. There must be room for an event."""
+    words = buffer.view(np.uint64)
+    time, used, left, turn = (int(words[_HEAD.index(n)]) for n in ("time", "used", "left", "turn"))
+    if turn and left:
+        event = words[HEAD_WORDS + EVENT_WORDS * used :][:EVENT_WORDS]
+        event[:] = 0
+        event[:2] = time, KINDS.index("turn")
+        words[_HEAD.index("used")] = used + 1
+        words[_HEAD.index("left")] = left - 1
+    words[_HEAD.index("turn")] = 0
+    return time
+
+
 def ended(buffer: np.ndarray) -> tuple[int, int]:
     """Tell how much time has passed in a CTA, and how many of its events are lost."""
     words = buffer.view(np.uint64)

@@ -5,7 +5,7 @@ May import `base`, `ir`, `isa`, `sim.reports` and the rest of `sim.trace`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.statements import Instruct
@@ -20,7 +20,7 @@ from tilewright.sim.engine.sites import Site
 from tilewright.sim.reports import shared_name
 from tilewright.sim.trace import events
 from tilewright.sim.trace.events import Event
-from tilewright.sim.trace.recorder import Recorded
+from tilewright.sim.trace.recorder import Grid, Recorded, Recording
 from tilewright.sim.trace.timeline import Arrow, Kind, Row, Slice, Timeline, packed, with_turns
 
 # The agents, in the order of their rows.
@@ -39,9 +39,23 @@ _GROUPS = {
 }
 
 
-def read(simulated: CompiledKernel, recorded: Recorded) -> Timeline:
-    """Make the timeline of a CTA of what has been recorded."""
-    reader = _Reader(simulated)
+def read(recording: Recording) -> list[Timeline]:
+    """Make the timelines of a launch of what has been recorded, a CTA each."""
+    readers = {index: _Reader(recording.simulated) for index in sorted(recording.ctas)}
+    timelines = [_read(readers[index], recording.ctas[index]) for index in readers]
+    clusters: dict[Grid, list[tuple[Grid, _Reader]]] = {}
+    for index, reader in readers.items():
+        cta = recording.ctas[index].cta
+        x, y, z = (at // size for at, size in zip(cta, recording.cluster, strict=True))
+        clusters.setdefault((x, y, z), []).append((cta, reader))
+    for members in clusters.values():
+        for _, reader in members:
+            reader.explain(members)
+    return timelines
+
+
+def _read(reader: _Reader, recorded: Recorded) -> Timeline:
+    simulated = reader.simulated
     time = 0
     for piece in recorded.pieces:
         for event in events.read(piece):
@@ -105,6 +119,9 @@ class _Reader:
         # Who has completed a barrier of a kind and key last, and what of a group landed last.
         self.causes: dict[tuple[str, int], _Moment] = {}
         self.landed: dict[tuple[int, str, bool], _Moment] = {}
+        # Waits at the barrier of the cluster that another of its CTAs has completed: how often it
+        # has been by then, and when they have ended.
+        self.unexplained: list[tuple[Slice, int, int]] = []
         self.moment: _Moment | None = None
         self.turn: Slice | None = None
 
@@ -234,6 +251,8 @@ class _Reader:
         if cause is not None and cause.slice is not wait.slice:
             wait.slice.facts["ended by"] = cause.slice.name
             self.arrows.append(Arrow("wake", cause.slice, cause.at, wait.slice, event.time - 1))
+        if cause is None and wait.what[0] == "cluster":
+            self.unexplained.append((wait.slice, wait.what[1], event.time - 1))
 
     def _cause(self, wait: _Waiting, warp: int) -> _Moment | None:
         """Find what a wait has waited for."""
@@ -241,6 +260,15 @@ class _Reader:
         if kind == "group":
             return self.landed.get((warp, GROUPS[key >> 1], bool(key & 1)))
         return self.causes.get((kind, key))
+
+    def explain(self, members: Sequence[tuple[Grid, _Reader]]) -> None:
+        """Find in the CTAs of the cluster what has ended waits at its barrier."""
+        for waiting, count, time in self.unexplained:
+            for cta, peer in members:
+                cause = peer.causes.get(("cluster", count))
+                if cause is not None:
+                    waiting.facts["ended by"] = f"{cause.slice.name} of CTA {cta}"
+                    self.arrows.append(Arrow("wake", cause.slice, cause.at, waiting, time))
 
     def _waits_for(self, wait: _Waiting) -> str:
         kind, key, detail = wait.what

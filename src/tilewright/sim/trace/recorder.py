@@ -43,11 +43,17 @@ class Recorded:
 
 @dataclass(eq=False)
 class Recording:
-    """A launch that is recorded: which of its CTAs, and how many events of each may be kept."""
+    """A launch that is recorded: which of its CTAs, and how many events of each may be kept.
+
+    CTAs that take turns have one time, which is `time` between their turns. `cluster` is how many
+    CTAs there are in a cluster, along each axis.
+    """
 
     simulated: CompiledKernel
     limit: int
     ctas: dict[int, Recorded]
+    cluster: Grid = (1, 1, 1)
+    time: int = 0
 
     def limit_of(self, index: int) -> int:
         """Tell how many events of a CTA are kept."""
@@ -57,6 +63,17 @@ class Recording:
         """Take over the events that a CTA has in its buffer, if it is recorded."""
         if index in self.ctas:
             self.ctas[index].take(buffer)
+
+    def resume(self, index: int, buffer: np.ndarray) -> None:
+        """Let a CTA that takes turns go on, if it is recorded."""
+        if index in self.ctas:
+            events.resume(buffer, self.time)
+
+    def pause(self, index: int, buffer: np.ndarray) -> None:
+        """End a turn of a CTA."""
+        if index in self.ctas:
+            self.ctas[index].take(buffer)
+            self.time = events.pause(buffer)
 
     def forget_after(self, index: int) -> None:
         """Forget the CTAs of higher numbers."""
@@ -76,7 +93,7 @@ class Recorder:
         self.recordings: list[Recording] = []
         self._lock = threading.Lock()
 
-    def begin(self, simulated: CompiledKernel, grid: Grid) -> Recording:
+    def begin(self, simulated: CompiledKernel, grid: Grid, cluster: Grid = (1, 1, 1)) -> Recording:
         """Begin with a launch."""
         inside = [each for each in self.ctas if all(a < b for a, b in zip(each, grid, strict=True))]
         chosen = {x + grid[0] * (y + grid[1] * z): Recorded((x, y, z)) for x, y, z in inside}
@@ -84,6 +101,6 @@ class Recorder:
             kept = sum(each.count for one in self.recordings for each in one.ctas.values())
             left = max(self.limit - kept, 0)
             # The same for each, however many run at a time.
-            recording = Recording(simulated, left // max(len(chosen), 1), chosen)
+            recording = Recording(simulated, left // max(len(chosen), 1), chosen, cluster)
             self.recordings.append(recording)
         return recording

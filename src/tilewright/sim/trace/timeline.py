@@ -34,7 +34,10 @@ class Slice:
 
 @dataclass(frozen=True)
 class Arrow:
-    """From a unit of one slice to a unit of another: "wake" ends a wait, "issue" hands over."""
+    """From a unit of one slice to a unit of another: "wake" ends a wait, "issue" hands over.
+
+    The source may be of another CTA of the cluster.
+    """
 
     kind: Literal["wake", "issue"]
     source: Slice

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,16 @@ class Trace:
 
     def json(self) -> str:
         """Write it in the trace event format: the same bytes for the same schedule and seed."""
+        places = {
+            each: (process, thread)
+            for process, shown in enumerate(self.timelines, 1)
+            for thread, row in enumerate(shown.rows, 1)
+            for each in row.slices
+        }
         events = [
             event
             for number, each in enumerate(self.timelines, 1)
-            for event in _events(number, each, len(self.timelines) > 1)
+            for event in _events(number, each, places, len(self.timelines) > 1)
         ]
         about = {"generator": GENERATOR, "format": FORMAT, "time": _TIME}
         if self.dropped:
@@ -68,26 +74,23 @@ class Trace:
 
 def trace_of(recorder: Recorder) -> Trace:
     """Make a trace of what has been recorded."""
-    timelines = [
-        read(recording.simulated, recording.ctas[index])
-        for recording in recorder.recordings
-        for index in sorted(recording.ctas)
-    ]
+    timelines = [each for recording in recorder.recordings for each in read(recording)]
     return Trace(timelines, recorder.limit)
 
 
-def _events(process: int, shown: Timeline, numbered: bool) -> Iterator[dict[str, Any]]:
+def _events(
+    process: int, shown: Timeline, places: Mapping[Slice, tuple[int, int]], numbered: bool
+) -> Iterator[dict[str, Any]]:
+    """Write a timeline; `places` are the processes and threads of slices, of others too."""
     title = f"{shown.kernel}, CTA {shown.cta}"
     labels = f"{shown.target}, schedule {shown.schedule}"
     yield _about(process, 0, "process_name", f"{process}: {title}" if numbered else title)
     yield _about(process, 0, "process_labels", labels)
     yield _about(process, 0, "process_sort_index", process)
-    threads: dict[Slice, int] = {}
     for thread, row in enumerate(shown.rows, 1):
         yield _about(process, thread, "thread_name", row.title)
         yield _about(process, thread, "thread_sort_index", thread)
         for each in row.slices:
-            threads[each] = thread
             place = {"ph": "X", "pid": process, "tid": thread, "ts": each.begin}
             what = {"dur": each.end - each.begin, "cat": each.kind, "name": each.name}
             yield {**place, **what, "args": _arguments(each)}
@@ -95,7 +98,8 @@ def _events(process: int, shown: Timeline, numbered: bool) -> Iterator[dict[str,
         common = {"cat": arrow.kind, "name": arrow.kind, "id": f"{process}.{number}"}
         ends = (("s", arrow.source, arrow.at), ("f", arrow.target, arrow.to))
         for phase, end, time in ends:
-            place = {"ph": phase, "pid": process, "tid": threads[end], "ts": time}
+            where, thread = places[end]
+            place = {"ph": phase, "pid": where, "tid": thread, "ts": time}
             yield {**place, **common, **({"bp": "e"} if phase == "f" else {})}
 
 

@@ -1,0 +1,272 @@
+"""Reads of shared memory that are entered only if somebody may have to be told of them.
+
+May import `sim.engine` and the modules of `sim.check` below it. A stage of a pipeline is written
+in whole lines, read by warps and tensor cores, and written anew once that is known. As long as all
+goes well nobody asks which lane has read which bytes: an owner's reads of such lines are listed,
+each with the records that it may have read, and struck off when the copy engine has overwritten
+all of these, knowing of them. What somebody else writes, or does not know of, is entered first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.base.dtypes import BOOL, UINT32, UINT64
+from tilewright.isa.descriptors import PAIRED
+from tilewright.isa.machine import WARP, Lanes
+from tilewright.sim.check import rows, state
+from tilewright.sim.check.judge import ASYNC, WHO, owner_of, tick_of
+from tilewright.sim.check.lines import BYTES, RECORDS, line_at, settle
+from tilewright.sim.check.rows import each_bit, routine, run
+from tilewright.sim.check.shadow import Access, enter_read
+from tilewright.sim.engine import context
+
+if TYPE_CHECKING:
+    from tilewright.sim.engine.native import NativeMachine
+
+_SLOTS = state.LATE_READS
+_NUMBERS = f"<{_SLOTS} x i16>"  # of records: the first, or the last, of each read of an owner
+_PLACES = f"<{WARP} x i16>"  # the records of a warp's read
+_TOGETHER = 4  # lines that are looked at together
+_PAIR = 2 * state.RECORD_BYTES
+_TILE = ("start", "stride", "span", "swizzle", "base_offset", "rows")  # words of a core's read
+
+
+class _Look:
+    """Looks at lines that are read: whether who has written each of them as a whole is known."""
+
+    def __init__(self, access: Access) -> None:
+        f = access.f
+        self.access = access
+        self.good = f.function.slot("i1", 1)
+        self.before = f.function.slot("i64", 8)
+        f.function.emit(f"store i1 true, ptr {self.good}")
+        f.function.emit(f"store i64 1, ptr {self.before}")  # is nobody
+
+    def at(self, lines: Sequence[Lanes]) -> None:
+        """Look at some lines, mostly of one writer."""
+        access, f = self.access, self.access.f
+        first, *others = (f.get_word(line_at(f, f.cast(each, UINT64)), 0) for each in lines)
+        apart = f.constant(0, UINT64)
+        for each in others:
+            apart = apart | (each ^ first)
+        before = f.lanes(UINT64, f.op(f"load i64, ptr {self.before}"), 0)
+        news = (apart & WHO) | ((first & WHO) ^ before)
+        with f.function.when(str((news != 0).value)):
+            known = rows.ask_known(f, access.quick, owner_of(first), tick_of(first))
+            self.note(known & (first != state.SETTLED) & ((apart & WHO) == 0))
+            f.function.emit(f"store i64 {(first & WHO).value}, ptr {self.before}")
+
+    def note(self, condition: Lanes) -> None:
+        """Note what must hold."""
+        f = self.access.f
+        good = f.op(f"and i1 {f.op(f'load i1, ptr {self.good}')}, {condition.value}")
+        f.function.emit(f"store i1 {good}, ptr {self.good}")
+
+
+def read_by_warp(access: Access, offset: Lanes) -> None:
+    """Read a record per lane, by its uint32 offset in shared memory; and return.
+
+    Where what has been written there is not known, or not by whole lines, this does not return.
+    """
+    f = access.f
+    line = f.cast(f.pick(offset, f.constant(0, UINT32)) >> 7, UINT64)
+    mine = (access.flags == 0) & (access.owner == rows.warp(f))
+    mine = mine & (f.get_word(line_at(f, line), 0) != state.SETTLED)
+    with f.function.when(str(mine.value)):
+        lines = f.spill(offset >> 7)
+        look = _Look(access)
+        with f.function.loop(str(WARP // _TOGETHER)) as counter:
+            first = f.lanes(UINT64, counter, 0) * _TOGETHER
+            numbers = (str((first + index).value) for index in range(_TOGETHER))
+            look.at([f.lanes(UINT32, f.load_element(lines, UINT32, each), 0) for each in numbers])
+        with f.function.when(f.op(f"load i1, ptr {look.good}")):
+            number = f.op(f"trunc <{WARP} x i32> {(offset >> 4).value} to {_PLACES}")
+            bounds = [_reduced(f, name, number) for name in ("umin", "umax")]
+            one = f.constant(state.ONE_LANE << state.STEP_SHIFT | state.BYTES, UINT64)
+            place = _list(access, access.who | one, *bounds)
+            f.function.emit(f"store {_PLACES} {number}, ptr {place}, align 64")
+            f.function.emit("ret void")
+            f.function.label(f.function.new_label("dead"))
+
+
+def _reduced(f: NativeMachine, name: str, numbers: str) -> Lanes:
+    found = f.call("i16", f"llvm.vector.reduce.{name}.v{WARP}i16", (_PLACES, numbers))
+    return f.lanes(UINT32, f.op(f"zext i16 {found} to i32"), 0)
+
+
+def read_by_core(access: Access, tile: dict[str, Lanes], pattern: Lanes) -> None:
+    """Read two chunks of each row of a swizzled tile, by uint32 numbers of it; and return.
+
+    Where what has been written there is not known, or not by whole lines, this does not return.
+    """
+    f = access.f
+    start, stride, span, count = (tile[name] for name in ("start", "stride", "span", "rows"))
+    owned = (access.flags == ASYNC) & (access.owner == rows.warp(f) + state.TENSOR)
+    small = (stride < 1 << 20) & (count != 0) & ((count & 7) == 0)
+    last = start + ((count - 1) >> 3) * stride + 7 * span
+    inside = (start >= context.SHARED_START) & (start < 1 << 20)
+    end = f.cast(last - context.SHARED_START, UINT64) + BYTES
+    inside = inside & (end <= f.field("shared_size"))
+    with f.function.when(str((owned & small & inside).value)):
+        look = _Look(access)
+        with f.function.loop(str((count >> 2).value), "i32") as counter:
+            row = f.lanes(UINT32, counter, 0) << 2
+            base = start + (row >> 3) * stride + (row & 7) * span - context.SHARED_START
+            look.at([(base + span * index) >> 7 for index in range(_TOGETHER)])
+        with f.function.when(f.op(f"load i1, ptr {look.good}")):
+            low, high = ((each - context.SHARED_START) >> 7 << 3 for each in (start, last))
+            entry = access.who | pattern | state.BYTES
+            place = _list(access, entry, low, high + (RECORDS - 1))
+            for index, name in enumerate(_TILE):
+                at = f.op(f"getelementptr i32, ptr {place}, i64 {index}")
+                f.function.emit(f"store i32 {tile[name].value}, ptr {at}")
+            f.function.emit("ret void")
+            f.function.label(f.function.new_label("dead"))
+
+
+def place_in_tile(f: NativeMachine, address: Lanes, swizzle: Lanes, base_offset: Lanes) -> Lanes:
+    """Find where a swizzle has a chunk, as an offset in shared memory, uint64."""
+    row = (address >> 7) - base_offset
+    turn = f.select(swizzle == PAIRED, row << 1, row) & swizzle
+    return f.cast((address ^ (turn << 4)) - context.SHARED_START, UINT64)
+
+
+# ---------------------------------------------------------------------------- the list
+
+
+def _slot_at(f: NativeMachine, name: str, owner: Lanes, slot: Lanes | int) -> str:
+    return state.at(f, name, f.cast(owner, UINT64) * _SLOTS + slot)
+
+
+def _list(access: Access, entry: Lanes, low: Lanes, high: Lanes) -> str:
+    """List a read of records; give the address of what else is to be kept of it."""
+    f, owner = access.f, access.owner
+    full = state.get(f, "late_live", owner) == (1 << 64) - 1
+    with f.function.when(str(full.value)):
+        run(f, _enter_all, ("i32", owner))
+    live = state.get(f, "late_live", owner)
+    slot = f.cast(f.intrinsic("ctz", ~live), UINT64)
+    state.put(f, "late_live", owner, live | (f.constant(1, UINT64) << slot))
+    one = f.constant(1, UINT64) << f.cast(owner, UINT64)
+    state.put(f, "late_owners", 0, state.get(f, "late_owners") | one)
+    state.put(f, "late_tick", owner, access.tick)
+    for name, bound in (("late_low", low), ("late_high", high)):
+        narrow = f.op(f"trunc i32 {bound.value} to i16")
+        f.function.emit(f"store i16 {narrow}, ptr {_slot_at(f, name, owner, slot)}")
+    f.function.emit(f"store i64 {entry.value}, ptr {_slot_at(f, 'late_entry', owner, slot)}")
+    return _slot_at(f, "late_place", owner, slot)
+
+
+def _strike(f: NativeMachine, owner: Lanes, slots: Lanes) -> None:
+    left = state.get(f, "late_live", owner) & ~slots
+    state.put(f, "late_live", owner, left)
+    with f.function.when(str((left == 0).value)):
+        one = f.constant(1, UINT64) << f.cast(owner, UINT64)
+        state.put(f, "late_owners", 0, state.get(f, "late_owners") & ~one)
+
+
+@routine("check_late_enter", "ptr %ctx, i32 %owner, i64 %slots")
+def _enter(f: NativeMachine) -> None:
+    """Enter reads of an owner, and strike them off."""
+    owner, slots = f.lanes(UINT32, "%owner", 0), f.lanes(UINT64, "%slots", 0)
+    remaining = f.function.slot("i64", 8)
+    f.function.emit(f"store i64 {slots.value}, ptr {remaining}")
+    with each_bit(f, remaining, UINT64) as slot:
+        entry = f.lanes(UINT64, f.op(f"load i64, ptr {_slot_at(f, 'late_entry', owner, slot)}"), 0)
+        place = _slot_at(f, "late_place", owner, slot)
+        of_warp, of_core, after = (f.function.new_label(s) for s in ("warp", "core", "after"))
+        f.function.branch_if(str((owner < state.TENSOR).value), of_warp, of_core)
+        f.function.label(of_warp)
+        with f.function.loop(str(WARP)) as counter:
+            at = f.op(f"getelementptr i16, ptr {place}, i64 {counter}")
+            number = f.lanes(UINT64, f.op(f"zext i16 {f.op(f'load i16, ptr {at}')} to i64"), 0)
+            lane = f.lanes(UINT64, counter, 0) << state.LANE_SHIFT
+            _enter_record(f, number, entry | lane)
+        f.function.branch(after)
+        f.function.label(of_core)
+        _enter_tile(f, place, entry)
+        f.function.branch(after)
+        f.function.label(after)
+    _strike(f, owner, slots)
+
+
+def _enter_tile(f: NativeMachine, place: str, entry: Lanes) -> None:
+    start, stride, span, swizzle, base_offset, count = (
+        f.lanes(
+            UINT32, f.op(f"load i32, ptr {f.op(f'getelementptr i32, ptr {place}, i64 {n}')}"), 0
+        )
+        for n in range(len(_TILE))
+    )
+    with f.function.loop(str(count.value), "i32") as counter:
+        row = f.lanes(UINT32, counter, 0)
+        address = start + (row >> 3) * stride + (row & 7) * span
+        number = (place_in_tile(f, address, swizzle, base_offset) & ~(_PAIR - 1)) >> 4
+        for index in range(2):
+            _enter_record(f, number + index, entry)
+
+
+def _enter_record(f: NativeMachine, number: Lanes, entry: Lanes) -> None:
+    settle(f, number)
+    at = f.op(f"getelementptr i8, ptr {f.pointer('check_shadow')}, i64 {(number << 5).value}")
+    enter_read(f, at, entry)
+
+
+@routine("check_late_enter_all", "ptr %ctx, i32 %owner", seldom=True)
+def _enter_all(f: NativeMachine) -> None:
+    """Enter all reads of an owner that are listed."""
+    owner = f.lanes(UINT32, "%owner", 0)
+    run(f, _enter, ("i32", owner), ("i64", state.get(f, "late_live", owner)))
+
+
+@routine("check_late_all", "ptr %ctx", seldom=True)
+def _enter_everything(f: NativeMachine) -> None:
+    remaining = f.function.slot("i64", 8)
+    f.function.emit(f"store i64 {state.get(f, 'late_owners').value}, ptr {remaining}")
+    with each_bit(f, remaining, UINT64) as owner:
+        run(f, _enter_all, ("i32", owner))
+
+
+def enter_everything(f: NativeMachine) -> None:
+    """Enter all reads that are listed, before somebody writes what they may have read."""
+    with f.function.when(str((state.get(f, "late_owners") != 0).value)):
+        run(f, _enter_everything)
+
+
+@routine("check_late_overwrite", "ptr %ctx, i64 %first, i64 %last, i1 %all, ptr %row")
+def overwrite(f: NativeMachine) -> None:
+    """Strike off reads of records that are overwritten by who has the row, and knows of them.
+
+    `all` says that all records from the first to the last are. Other reads of them are entered.
+    """
+    remaining = f.function.slot("i64", 8)
+    f.function.emit(f"store i64 {state.get(f, 'late_owners').value}, ptr {remaining}")
+    first, last = (f.op(f"trunc i64 %{name} to i16") for name in ("first", "last"))
+    bounds = [_spread(f, each) for each in (first, last)]
+    with each_bit(f, remaining, UINT64) as owner:
+        low, high = (
+            f.op(f"load {_NUMBERS}, ptr {_slot_at(f, name, owner, 0)}, align 64")
+            for name in ("late_low", "late_high")
+        )
+        live = state.get(f, "late_live", owner)
+        hit = live & _where(f, "ule", low, bounds[1]) & _where(f, "uge", high, bounds[0])
+        with f.function.when(str((hit != 0).value)):
+            within = _where(f, "uge", low, bounds[0]) & _where(f, "ule", high, bounds[1])
+            known = rows.ask_known(f, "%row", owner, state.get(f, "late_tick", owner))
+            gone = known & f.lanes(BOOL, "%all", 0) & ((hit & ~within) == 0)
+            with f.function.when(str(gone.value)):
+                _strike(f, owner, hit)
+            with f.function.when(str((~gone).value)):
+                run(f, _enter, ("i32", owner), ("i64", hit))
+
+
+def _spread(f: NativeMachine, number: str) -> str:
+    one = f.op(f"insertelement {_NUMBERS} zeroinitializer, i16 {number}, i32 0")
+    zeros = f"<{_SLOTS} x i32> zeroinitializer"
+    return f.op(f"shufflevector {_NUMBERS} {one}, {_NUMBERS} zeroinitializer, {zeros}")
+
+
+def _where(f: NativeMachine, how: str, left: str, right: str) -> Lanes:
+    found = f.op(f"icmp {how} {_NUMBERS} {left}, {right}")
+    return f.lanes(UINT64, f.op(f"bitcast <{_SLOTS} x i1> {found} to i{_SLOTS}"), 0)
