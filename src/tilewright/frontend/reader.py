@@ -23,7 +23,7 @@ from tilewright.frontend.annotations import (
     symbols_of,
 )
 from tilewright.frontend.builder import Builder, current
-from tilewright.frontend.entry import Entry, KernelParameters, device_entry
+from tilewright.frontend.entry import Entry, KernelParameters
 from tilewright.frontend.frames import Binding, Frame
 from tilewright.frontend.markers import Constexpr, Expanded
 from tilewright.frontend.older_frames import FRAMES, LaunchAxis, Region
@@ -175,19 +175,33 @@ class Reader(StatementReader):
 
     def with_statement(self, node: ast.With) -> Signal | None:
         """Read the region of a device entry, or that of older frames."""
-        entry = None
         if self._has_older_frames(node):
             return self._older_frames(node, node.items)
         match node.items:
-            case [ast.withitem(ast.Call(func=called) as call, None)]:
-                if self.evaluate(called) is device_entry:
-                    entry = self.evaluate(call)
+            case [ast.withitem(ast.Call() as call, target)]:
+                entry = self.evaluate(call)
             case _:
-                pass
-        if not isinstance(entry, Entry):
+                entry = target = None
+        if not isinstance(entry, Entry) or (target is not None and not entry.indices):
             self.refuse(node, "the statement `with`, except over T.device_entry(…),")
-        self._region(entry, node, lambda: self.read_block(node.body))
+
+        def inside() -> None:
+            if target is not None:
+                self._bind_indices(target, entry.indices)
+            self.read_block(node.body)
+
+        self._region(entry, node, inside)
         return None
+
+    def _bind_indices(self, target: ast.expr, indices: tuple[Expr, ...]) -> None:
+        """Bind the names after `as` to the indices of the CTA."""
+        names = [target] if isinstance(target, ast.Name) else getattr(target, "elts", [])
+        values = [
+            wrap(self.builder.bind(getattr(name, "id", "index"), index))
+            for name, index in zip(names, indices, strict=False)
+        ]
+        single = isinstance(target, ast.Name) and len(indices) == 1
+        self.assign(target, values[0] if single else tuple(values))
 
     def _has_older_frames(self, node: ast.With) -> bool:
         calls = [each.context_expr for each in node.items]

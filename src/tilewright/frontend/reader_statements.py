@@ -260,15 +260,11 @@ class StatementReader(AssignmentReader):
         self.builder.counters.append(var)
         block = self.nested(kind, "it is bound inside a loop", body, begin)
         self.builder.counters.pop()
-        self.emit_loop(var, bounds, block, over.kind, self.frame.place(node))
-
-    def emit_loop(
-        self, var: Var, bounds: Sequence[Expr], body: tuple[Stmt, ...], kind: str, where: Location
-    ) -> None:
-        """Add a loop to the kernel."""
-        start, stop, step = bounds
-        self.builder.emit(For(var, start, stop, step, body, kind, location=where))
-        self.emit_left(body, where)
+        where = self.frame.place(node)
+        loop = For(var, *bounds, block, over.kind, location=where)
+        whole = over.finish is not None and depth == 0
+        self.builder.emit(self.perform(where, over.finish, loop) if whole else loop)
+        self.emit_left(block, where)
 
     def unrolled(self, node: ast.For, items: Any) -> Signal | None:
         """Read the body once for each item of a Python iterable."""

@@ -57,12 +57,15 @@ from tilewright.ir.statements import (
     While,
     Write,
 )
+from tilewright.ir.tile import AllocateBarriers, ParallelTile, PipelinedTile, TileStmt
 from tilewright.ir.types import TensorType
 from tilewright.ir.visit import defined, walk
 from tilewright.layout import Axis, Iter, LayoutSpec, Term
 
 __all__ = ["print_expr", "print_kernel", "print_program", "print_stmt", "print_type"]
 
+# The fields of tile statements that are written without their names.
+_POSITIONAL = ("a", "b", "c", "source", "target", "op", "value", "buffer")
 _INDENT = "    "
 _IMPORT = "from tilewright import simt as T"
 
@@ -224,6 +227,8 @@ class _Statements(Writer):
         match stmt:
             case If():
                 return self.branches(stmt, "if")
+            case TileStmt():
+                return self.tile_statement(stmt)
             case While():
                 return [f"while {self.expr(stmt.condition)}:", *_indented(self.block(stmt.body))]
             case For():
@@ -236,6 +241,30 @@ class _Statements(Writer):
                 return [f'{stmt.var.name} = T.stack_alloca("tensormap", 1)', self.encoding(stmt)]
             case _:
                 return [self.simple(stmt)]
+
+    def tile_statement(self, stmt: TileStmt) -> list[str]:
+        """Write a statement of the tile dialect, for reading: what is left open is left out."""
+        match stmt:
+            case ParallelTile():
+                names = ", ".join(each.name for each in stmt.vars)
+                head = f"for {names} in T.Parallel({self.exprs(stmt.extents)}):"
+                return [head, *_indented(self.block(stmt.body))]
+            case PipelinedTile():
+                over = self.exprs((stmt.start, stmt.stop))
+                head = f"for {stmt.var.name} in T.Pipelined({over}, num_stages={stmt.stages}):"
+                return [head, *_indented(self.block(stmt.body))]
+            case AllocateBarriers():
+                return [f"{stmt.var.name} = T.alloc_barrier({self.exprs(stmt.counts)})"]
+            case _:
+                name = type(stmt).__name__.removesuffix("Tile").lower()
+                given = {each.name: getattr(stmt, each.name) for each in fields(stmt)}
+                given.pop("location")
+                parts = [
+                    f"{key}={self.value(value)}" if key not in _POSITIONAL else self.value(value)
+                    for key, value in given.items()
+                    if value is not None and value != ()
+                ]
+                return [f"T.{name}({', '.join(parts)})"]
 
     def branches(self, stmt: If, word: str) -> list[str]:
         lines = [f"{word} {self.expr(stmt.condition)}:", *_indented(self.block(stmt.then))]

@@ -24,12 +24,17 @@ from tilewright.passes.lower_views import lower_views
 from tilewright.passes.options import Options
 from tilewright.passes.show_state import show_state
 from tilewright.passes.simplify import simplify
+from tilewright.passes.tile.lower_operations import lower_operations
 
 __all__ = ["Options", "lower", "stages"]
 
 _DEFAULT = Options()
 Pass = Callable[[Program, Target, Options], Program]
 
+# The tile dialect's: what they give is a program of the simt dialect.
+TILE_PASSES: tuple[tuple[str, Pass], ...] = (
+    ("lower_operations", lambda program, target, options: lower_operations(program, target)),
+)
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("check_target", lambda program, target, options: check_target(program, target)),
     ("lower_tiles", lambda program, target, options: lower_tiles(program)),
@@ -55,6 +60,9 @@ def lower(program: Program, target: Target, options: Options = _DEFAULT) -> Prog
     Raises `TargetError`, `TileContractError` or `FrontendError` for what the program does wrong,
     `VerifyError` if it is malformed.
     """
+    verify(program, "tile")
+    for _, each in TILE_PASSES:
+        program = each(program, target, options)
     verify(program, "high")
     for _, each in PASSES:
         program = each(program, target, options)
@@ -65,6 +73,6 @@ def lower(program: Program, target: Target, options: Options = _DEFAULT) -> Prog
 def stages(program: Program, target: Target, options: Options = _DEFAULT) -> dict[str, Program]:
     """Lower a program, and keep what each pass gives, by the pass's name; nothing is verified."""
     found: dict[str, Program] = {}
-    for name, each in PASSES:
+    for name, each in (*TILE_PASSES, *PASSES):
         program = found[name] = each(program, target, options)
     return found

@@ -1,0 +1,237 @@
+"""Tiles that the threads of a CTA hold in registers together.
+
+Imports NumPy and the modules of this folder below it.
+
+    >>> rows = Fragment((4, 64), TileLayout(S[(4, 32, 2) : (2, 1 @ tx, 1)]))
+    >>> rows.registers, rows.coordinates(5, 3)
+    (8, (1, 11))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.layout.axes import m, tx
+from tilewright.layout.image import Values, image, images
+from tilewright.layout.refusal import bad_layout
+from tilewright.layout.spec import Iter, Iters
+from tilewright.layout.split import add, scale
+from tilewright.layout.tile import TileLayout
+
+
+@dataclass(frozen=True)
+class Digit:
+    """A digit of a thread's number or of a register's: what it counts of an axis of the tile.
+
+    Its value is `number // stride % extent`; each step is `weight` along the axis `dim`, which
+    is `None` for a replica.
+    """
+
+    extent: int
+    stride: int
+    dim: int | None
+    weight: int
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Where each element of a tile is: the threads that hold it, and in which register of theirs.
+
+    `layout` maps coordinates of `domain` to the axes `tx` (the thread's number in the CTA) and `m`
+    (the register); replicas along `tx` are further threads that hold the same. The domain is
+    the shape, or larger where that does not divide: what lies beyond the shape is in nobody's
+    use. Raises `FrontendError` (bad-layout) for a layout that is no such map.
+    """
+
+    shape: tuple[int, ...]
+    layout: TileLayout
+    domain: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "domain", self.domain or self.shape)
+        fits = len(self.domain) == len(self.shape) and all(
+            inner <= outer for inner, outer in zip(self.shape, self.domain, strict=True)
+        )
+        if not fits or self.layout.size() != prod(self.domain):
+            raise bad_layout(
+                f"the layout of a fragment does not fit its shape {self.shape}",
+                expected=f"{prod(self.domain)} elements",
+                found=f"{self.layout.size()} elements, in {self.layout!r}",
+            )
+        strange = [each.name for each in self.layout.axes_with_replica() if each not in (tx, m)]
+        moving = [each for each in self.layout.replica if each.axis != tx]
+        if strange or moving or not self._is_injective():
+            raise bad_layout(
+                "the layout of a fragment gives each element a thread, and a register there",
+                expected="places of their own along tx and m, replicas along tx",
+                found=repr(self.layout),
+            )
+
+    def _is_injective(self) -> bool:
+        threads, registers = self.owners
+        places = threads * (int(registers.max()) + 1) + registers
+        return np.unique(places).size == places.size
+
+    # ---- how many
+
+    @property
+    def threads(self) -> int:
+        """Count the threads from the first to the last that hold something."""
+        return self.layout.span(tx)
+
+    @property
+    def registers(self) -> int:
+        """Count the registers of a thread, elements of the tile's type."""
+        return self.layout.span(m)
+
+    @property
+    def replicas(self) -> int:
+        """Count the threads that hold one element."""
+        return prod(each.extent for each in self.layout.replica)
+
+    # ---- from a coordinate to its place
+
+    def place(self, coordinates: Sequence[Any]) -> tuple[Any, Any]:
+        """Give the first thread that holds an element, and the register.
+
+        Coordinates are integers, NumPy arrays or symbolic expressions.
+        """
+        found = self.layout.apply(*coordinates, shape=self.domain)
+        return found.get(tx.name, 0), found.get(m.name, 0)
+
+    @cached_property
+    def owners(self) -> tuple[Values, Values]:
+        """Map the domain: the threads, with the replicas along a first axis, and the register."""
+        threads = [each.get(tx.name, 0) for each in images(self.layout, self.domain)]
+        zero = np.zeros(self.domain, dtype=np.int64)
+        first = image(self.layout, self.domain)
+        return np.stack([zero + each for each in threads]), first.get(m.name, zero)
+
+    # ---- from a place to the coordinate
+
+    @cached_property
+    def digits(self) -> tuple[tuple[Digit, ...], tuple[Digit, ...]]:
+        """List the digits of a thread's number and of a register's, largest stride first.
+
+        Together they say which element a thread has in a register. Raises `FrontendError`
+        (bad-layout) where the digits of either overlap.
+        """
+        grouped, separators = self.layout.group(self.domain)
+        found: list[tuple[Iter, int | None, int]] = []
+        for dim, (start, stop) in enumerate(pairwise(separators)):
+            weight = self.domain[dim]
+            for each in grouped.shard[start:stop]:
+                weight //= each.extent
+                found.append((each, dim, weight))
+        found += [(each, None, 0) for each in self.layout.replica if each.extent > 1]
+        return _ordered(found, tx.name), _ordered(found, m.name)
+
+    def coordinates(self, thread: Any, register: Any) -> tuple[Any, ...]:
+        """Give the element that a thread holds in a register.
+
+        Both are integers, NumPy arrays or symbolic expressions. Beyond `shape` there is none.
+        """
+        values: list[Any] = [0] * len(self.shape)
+        for number, digits in zip((thread, register), self.digits, strict=True):
+            top = self.threads if number is thread else self.registers
+            for each in digits:
+                if each.dim is not None:
+                    value = digit_of(number, each, top)
+                    values[each.dim] = add(values[each.dim], scale(value, each.weight))
+        return tuple(values)
+
+    # ---- other fragments
+
+    def without(self, dim: int, keep: bool = False) -> Fragment:
+        """Give the fragment of what is left of a tile that is reduced along an axis.
+
+        All threads that hold a part hold the whole then. With `keep` the axis stays, with extent 1.
+        """
+        shape = tuple(each for at, each in enumerate(self.shape) if at != dim)
+        domain = tuple(each for at, each in enumerate(self.domain) if at != dim)
+        grouped, separators = self.layout.group(self.domain)
+        gone = range(separators[dim], separators[dim + 1])
+        kept = [each for at, each in enumerate(grouped.shard) if at not in gone]
+        more = [each for at, each in enumerate(grouped.shard) if at in gone and each.axis == tx]
+        if keep:
+            shape, domain = ((*given[:dim], 1, *given[dim:]) for given in (shape, domain))
+        layout = TileLayout.from_iters(
+            _renumbered(tuple(kept)), (*grouped.replica, *more), grouped.offset_map()
+        )
+        return Fragment(shape, layout, domain)
+
+
+def replicated(shape: Sequence[int], threads: int) -> Fragment:
+    """Give the fragment all of which each thread holds."""
+    plain = [Iter(extent, prod(shape[at + 1 :]), m) for at, extent in enumerate(shape)]
+    copies = (Iter(threads, 1, tx),) if threads > 1 else ()
+    return Fragment(tuple(shape), TileLayout.from_iters(plain, copies))
+
+
+def divided(shape: Sequence[int], threads: int, width: int = 1) -> Fragment:
+    """Divide a tile of any extents among threads, row by row, in runs of `width` elements.
+
+    Threads that are left over hold what others do; an extent that does not divide is rounded up,
+    in the domain. `width` is a power of two that divides the last extent, or counts as the
+    greatest one that does.
+    """
+    *outer, last = shape
+    while last % width:
+        width //= 2
+    digits: list[Iter] = [Iter(width, 1, m)]
+    domain: list[int] = []
+    registers, step = width, 1
+    for extent in (last // width, *reversed(outer)):
+        share = min(threads // step, 1 << (extent - 1).bit_length() if extent > 1 else 1)
+        share = next(each for each in range(share, 0, -1) if (threads // step) % each == 0)
+        turns = -(-extent // share)
+        digits[:0] = [Iter(turns, registers, m), Iter(share, step, tx)]
+        registers, step = registers * turns, step * share
+        domain.insert(0, turns * share)
+    domain[-1] *= width
+    copies = (Iter(threads // step, step, tx),) if threads > step else ()
+    kept = [each for each in digits if each.extent > 1] or [Iter(1, 1, m)]
+    return Fragment(tuple(shape), TileLayout.from_iters(kept, copies), tuple(domain))
+
+
+def digit_of(number: Any, digit: Digit, top: int) -> Any:
+    """Read a digit of a number below `top`, with no operation that changes nothing."""
+    value = number // digit.stride if digit.stride > 1 else number
+    return value % digit.extent if digit.stride * digit.extent < top else value
+
+
+def _ordered(found: Sequence[tuple[Iter, int | None, int]], axis: str) -> tuple[Digit, ...]:
+    own = [
+        Digit(each.extent, each.stride, dim, weight)
+        for each, dim, weight in found
+        if each.axis.name == axis and each.extent > 1
+    ]
+    own.sort(key=lambda each: each.stride)
+    for inner, outer in pairwise(own):
+        if outer.stride % (inner.stride * inner.extent):
+            raise bad_layout(
+                "the digits of a fragment's layout overlap",
+                expected=f"strides along {axis}, each a multiple of what the smaller ones count to",
+                found=f"{inner.extent} steps of {inner.stride}, and steps of {outer.stride}",
+            )
+    return tuple(reversed(own))
+
+
+def _renumbered(shard: Iters) -> Iters:
+    """Close the gaps that digits which are gone leave in the numbers of registers."""
+    own = sorted((each for each in shard if each.axis == m), key=lambda each: each.stride)
+    strides: dict[int, int] = {}
+    following = 1
+    for each in own:
+        strides[id(each)] = following
+        following *= each.extent
+    return tuple(
+        Iter(each.extent, strides[id(each)], m) if each.axis == m else each for each in shard
+    ) or (Iter(1, 1, m),)
