@@ -23,7 +23,7 @@ from tilewright.frontend.annotations import (
     symbols_of,
 )
 from tilewright.frontend.builder import Builder, current
-from tilewright.frontend.entry import Entry, KernelParameters
+from tilewright.frontend.entry import Entry, KernelParameters, device_entry
 from tilewright.frontend.frames import Binding, Frame
 from tilewright.frontend.markers import Constexpr, Expanded
 from tilewright.frontend.older_frames import FRAMES, LaunchAxis, Region
@@ -175,33 +175,19 @@ class Reader(StatementReader):
 
     def with_statement(self, node: ast.With) -> Signal | None:
         """Read the region of a device entry, or that of older frames."""
+        entry = None
         if self._has_older_frames(node):
             return self._older_frames(node, node.items)
         match node.items:
-            case [ast.withitem(ast.Call() as call, target)]:
-                entry = self.evaluate(call)
+            case [ast.withitem(ast.Call(func=called) as call, None)]:
+                if self.evaluate(called) is device_entry:
+                    entry = self.evaluate(call)
             case _:
-                entry = target = None
-        if not isinstance(entry, Entry) or (target is not None and not entry.indices):
+                pass
+        if not isinstance(entry, Entry):
             self.refuse(node, "the statement `with`, except over T.device_entry(…),")
-
-        def inside() -> None:
-            if target is not None:
-                self._bind_indices(target, entry.indices)
-            self.read_block(node.body)
-
-        self._region(entry, node, inside)
+        self._region(entry, node, lambda: self.read_block(node.body))
         return None
-
-    def _bind_indices(self, target: ast.expr, indices: tuple[Expr, ...]) -> None:
-        """Bind the names after `as` to the indices of the CTA."""
-        names = [target] if isinstance(target, ast.Name) else getattr(target, "elts", [])
-        values = [
-            wrap(self.builder.bind(getattr(name, "id", "index"), index))
-            for name, index in zip(names, indices, strict=False)
-        ]
-        single = isinstance(target, ast.Name) and len(indices) == 1
-        self.assign(target, values[0] if single else tuple(values))
 
     def _has_older_frames(self, node: ast.With) -> bool:
         calls = [each.context_expr for each in node.items]
@@ -275,7 +261,7 @@ class Reader(StatementReader):
         self._close(self.frame.name, self.builder.blocks[-1])
 
     def _enter(self, entry: Entry, node: ast.AST) -> _Open:
-        if self.opened is not None or not self.frame.is_kernel:
+        if self.opened is not None or not self.may_enter():
             self.refuse(node, "a device entry inside a kernel or a helper")
         if self.frame.nest and not isinstance(node, ast.With):
             hint = "write `with T.device_entry(…):`, and the kernel as its body"
@@ -283,6 +269,10 @@ class Reader(StatementReader):
         self.opened = _Open(entry)
         self.builder.attributes.clear()
         return self.opened
+
+    def may_enter(self) -> bool:
+        """Tell whether a kernel may begin in the function that is being read."""
+        return self.frame.is_kernel
 
     def _close(self, name: str, host: list[Stmt]) -> None:
         opened = self.opened
@@ -484,7 +474,7 @@ def read_function(
     builder = Builder()
     reader = Reader(builder, frame)
     with builder.activate():
-        types = _parameter_types(reader, function, source, constants)
+        types = parameter_types(reader, function, source, constants)
         return reader.read_program(function.__name__, source, types), types
 
 
@@ -501,7 +491,7 @@ def read_signature(
     builder = Builder()
     reader = Reader(builder, frame)
     with builder.activate():
-        _parameter_types(reader, function, source, None)
+        parameter_types(reader, function, source, None)
         params = {
             each.arg: frame.look_up(each.arg, frame.place(each)).value
             for each in _arguments(source.tree)
@@ -521,7 +511,7 @@ def read_signature(
     return params, type
 
 
-def _parameter_types(
+def parameter_types(
     reader: Reader, function: FunctionType, source: Source, given_constants: dict[str, Any] | None
 ) -> dict[str, Type]:
     """Read the annotations, in order; later ones may mention earlier parameters.

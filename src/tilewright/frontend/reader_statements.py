@@ -204,7 +204,10 @@ class StatementReader(AssignmentReader):
         """Read `for`: into a loop of the kernel, or turn by turn over a Python iterable."""
         if node.orelse:
             self.refuse(node.orelse[0], "the `else` of a loop")
-        over = self.iterable(node.iter)
+        return self.loop_over(node, self.iterable(node.iter))
+
+    def loop_over(self, node: ast.For, over: Any) -> Signal | None:
+        """Read a loop over what its iterable has evaluated to."""
         if not isinstance(over, Loop):
             where = self.frame.place(node.iter)
             return self.unrolled(node, self.perform(where, iter, taken(over)))

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.frontend import views
-from tilewright.frontend.builder import current, here
+from tilewright.frontend.builder import active, current, here
 from tilewright.frontend.taking import taken
 from tilewright.frontend.values import (
     Value,
@@ -359,6 +359,9 @@ def element_indices(tensor: Tensor, where: tuple[Any, ...]) -> tuple[Expr, ...]:
     if len(where) != len(shape):
         raise bad_arity(tensor, len(where))
     indices = tuple(lift_index(each) for each in where)
+    builder = active()
+    if builder is not None and builder.lenient:
+        indices = tuple(map(from_end, indices, shape))
     for axis, (index, extent) in enumerate(zip(indices, shape, strict=True)):
         number, bound = as_constant(index), as_constant(extent)
         if number is not None and (number < 0 or (bound is not None and number >= bound)):
@@ -370,6 +373,12 @@ def element_indices(tensor: Tensor, where: tuple[Any, ...]) -> tuple[Expr, ...]:
                 found=str(number),
             )
     return indices
+
+
+def from_end(index: Expr, extent: Expr) -> Expr:
+    """Give the index that a negative constant, which counts from the end, stands for."""
+    number = as_constant(index)
+    return binary("add", extent, index, here()) if number is not None and number < 0 else index
 
 
 def address_of(tensor: Expr, indices: tuple[Expr, ...], align: int | None = None) -> Expr:

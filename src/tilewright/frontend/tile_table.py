@@ -7,44 +7,61 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.frontend import annotations, functions, loops, math
-from tilewright.frontend.simt_table import KINDS
-from tilewright.frontend.tile import buffers, launch, operations
+from tilewright.frontend import loops, math, vectors
+from tilewright.frontend.simt_table import KINDS, static_assert
+from tilewright.frontend.tile import (
+    annotations,
+    atomics,
+    buffers,
+    debugging,
+    expressions,
+    functions,
+    launch,
+    operations,
+    schedulers,
+    synchronisation,
+    types,
+    unsupported,
+)
 from tilewright.frontend.tile import loops as tile_loops
-from tilewright.ir.tile import REDUCTIONS
+from tilewright.frontend.values import Value
+
+_SHORT = {"short": "int16", "long": "int64", "half": "float16", "double": "float64"}
 
 TABLE: dict[str, Any] = {
     **KINDS,
+    **{name: KINDS[kind] for name, kind in _SHORT.items()},
     **math.FUNCTIONS,
-    "prim_func": functions.function,
+    **expressions.FUNCTIONS,
+    **unsupported.TOP,
+    # forms of functions, and what they say of arguments and outputs
+    "prim_func": functions.prim_func,
     "macro": functions.macro,
-    "Tensor": annotations.tensor,
-    "Buffer": annotations.tensor,
-    "dynamic": annotations.dynamic,
-    "symbolic": annotations.dynamic,
-    "ptr": annotations.pointer,
-    # the launch
-    "Kernel": launch.kernel,
-    "use_swizzle": launch.use_swizzle,
-    "get_thread_binding": launch.thread_binding,
-    "get_block_binding": launch.block_binding,
-    # buffers
-    "alloc_shared": buffers.alloc_shared,
-    "alloc_fragment": buffers.alloc_fragment,
-    "alloc_local": buffers.alloc_local,
-    "alloc_tmem": buffers.alloc_tmem,
-    "alloc_var": buffers.alloc_var,
-    "alloc_barrier": buffers.alloc_barrier,
-    # loops
-    "Parallel": tile_loops.parallel,
-    "Pipelined": tile_loops.pipelined,
-    **{name: getattr(loops, name) for name in ("serial", "unroll", "vectorized", "grid")},
-    **{name.capitalize(): getattr(loops, name) for name in ("serial", "unroll", "vectorized")},
-    # operations
-    "copy": operations.copy,
-    "fill": operations.fill,
-    "clear": operations.clear,
-    "gemm": operations.gemm,
-    "GemmWarpPolicy": operations.GemmWarpPolicy,
-    **{f"reduce_{op}": operations.reduction(op) for op in REDUCTIONS},
+    "inline": functions.macro,
+    "meta_class": functions.meta_class,
+    "const": functions.const,
+    "empty": functions.empty,
+    "alloc_global": functions.alloc_global,
+    "annotate_pass_configs": functions.annotate_pass_configs,
+    "annotate_compile_flags": functions.annotate_compile_flags,
+    "func_attr": functions.func_attr,
+    "assume": functions.assume,
+    "static_assert": static_assert,
+    **types.TENSORS,
+    "PrimExpr": Value,
+    **launch.FUNCTIONS,
+    **buffers.FUNCTIONS,
+    **tile_loops.FUNCTIONS,
+    "grid": loops.grid,
+    "PersistentTileScheduler": schedulers.PersistentTileScheduler,
+    **operations.FUNCTIONS,
+    **atomics.FUNCTIONS,
+    **synchronisation.FUNCTIONS,
+    **annotations.FUNCTIONS,
+    **debugging.FUNCTIONS,
+    "WSID": "tl.ws_op_id",
+    "Ramp": vectors.FUNCTIONS["ramp"],
+    "Broadcast": vectors.FUNCTIONS["broadcast"],
+    "Shuffle": vectors.FUNCTIONS["shuffle"],
 }
+

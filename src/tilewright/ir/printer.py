@@ -23,14 +23,17 @@ from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 from tilewright.base.dtypes import INT32
+from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Constant, Expr, Var, int32
 from tilewright.ir.print_expressions import (
+    DEFAULT_ALIGNMENT,
     Writer,
     print_expr,
     print_tuple,
     print_type,
     quote,
 )
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import (
     Allocate,
     Apply,
@@ -257,7 +260,7 @@ class _Statements(Writer):
                 return [f"{stmt.var.name} = T.alloc_barrier({self.exprs(stmt.counts)})"]
             case _:
                 name = type(stmt).__name__.removesuffix("Tile").lower()
-                given = {each.name: getattr(stmt, each.name) for each in fields(stmt)}
+                given = {each.name: getattr(stmt, each.name) for each in fields(cast(Any, stmt))}
                 given.pop("location")
                 parts = [
                     f"{key}={self.value(value)}" if key not in _POSITIONAL else self.value(value)
@@ -265,6 +268,21 @@ class _Statements(Writer):
                     if value is not None and value != ()
                 ]
                 return [f"T.{name}({', '.join(parts)})"]
+
+    def allocation(self, stmt: Allocate) -> str:
+        """Write the call that allocates a buffer."""
+        type = tensor_type(stmt.var)
+        parts = [print_tuple([self.expr(e) for e in type.shape]), quote(type.dtype.name)]
+        function = {Space.SHARED: "alloc_shared", Space.LOCAL: "alloc_local"}.get(type.space)
+        if function is None:
+            function = "alloc_tensor"
+            parts.append(f"scope={quote(type.space.value)}")
+        parts.append(f"layout={self.layout(type)}")
+        if type.align != DEFAULT_ALIGNMENT:
+            parts.append(f"align={type.align}")
+        if stmt.over:
+            parts.append(f"over={print_tuple([each.name for each in stmt.over])}")
+        return f"T.{function}({', '.join(parts)})"
 
     def branches(self, stmt: If, word: str) -> list[str]:
         lines = [f"{word} {self.expr(stmt.condition)}:", *_indented(self.block(stmt.then))]
@@ -304,7 +322,7 @@ class _Statements(Writer):
                 return f"{stmt.var.name} = {self.expr(stmt.value)}"
             case Allocate():
                 type = stmt.var.type
-                call = self.allocation(type) if isinstance(type, TensorType) else self.type(type)
+                call = self.allocation(stmt) if isinstance(type, TensorType) else self.type(type)
                 return f"{stmt.var.name} = {call}"
             case Store():
                 place = f"{self.expr(stmt.tensor)}[{self.exprs(stmt.indices)}]"

@@ -35,12 +35,24 @@ REDUCTIONS = ("sum", "max", "min", "abssum", "absmax", "bitand", "bitor", "bitxo
 
 
 @dataclass(frozen=True)
+class Issuer:
+    """Who issues what one thread does for all: a lane that the warp of thread `first` elects.
+
+    Unless all of the warp come, and one is elected, it is that thread itself.
+    """
+
+    first: int = 0
+    elected: bool = True
+
+
+@dataclass(frozen=True)
 class CopyTile(TileStmt):
     """Copy a tile to another of the same extents, but for axes of extent 1; types convert.
 
     `way` is one of `WAYS`, or `None` until one is chosen. Elements beyond a tensor's end are read
-    as `outside` (0 if `None`) and not written. With a `barrier`, a bulk copy arrives there.
-    `options` are what a program asks for otherwise, such as an eviction policy.
+    as `outside` (0 if `None`) and not written. With a `barrier`, a bulk copy arrives there; `issuer`
+    and `phase` are as a product's. `options` are what a program asks for otherwise, such as an
+    eviction policy.
     """
 
     source: Expr
@@ -50,6 +62,8 @@ class CopyTile(TileStmt):
     barrier: Expr | None = None
     outside: Expr | None = None
     options: tuple[tuple[str, Any], ...] = ()
+    phase: Expr | None = None
+    issuer: Issuer | None = None
     location: Location | None = _where()
 
 
@@ -68,7 +82,8 @@ class GemmTile(TileStmt):
 
     A is (M, K), or (K, M) with `transpose_a`; B is (K, N), or (N, K) with `transpose_b`. Where
     `clear` holds C is taken as 0. `way` is "mma" or "tcgen05", `None` until one is chosen; the
-    latter's completion arrives at `barrier`.
+    latter is issued by `issuer`, and its completion arrives at `barrier`. A product that waits
+    knows by the cell `phase`, uint32, which parity comes next: a bit for each barrier.
     """
 
     a: Expr
@@ -81,6 +96,8 @@ class GemmTile(TileStmt):
     barrier: Expr | None = None
     waits: bool = True
     way: str | None = None
+    phase: Expr | None = None
+    issuer: Issuer | None = None
     location: Location | None = _where()
 
 
@@ -128,7 +145,8 @@ class ParallelTile(TileStmt):
     """Run a body once for each point of a box, divided among the threads of the CTA.
 
     `layout` is the `Fragment` by which the program divides the points, if it does; `width` the
-    greatest number of neighbouring points that a thread takes at once.
+    greatest number of neighbouring points that a thread takes at once. One that `relays` may pass
+    what it reads of fragments through shared memory, where other threads hold it.
     """
 
     vars: tuple[Var, ...]
@@ -136,6 +154,7 @@ class ParallelTile(TileStmt):
     body: Block
     layout: Any = None
     width: int | None = None
+    relays: bool = False
     location: Location | None = _where()
 
 

@@ -147,6 +147,55 @@ class Fragment:
                     values[each.dim] = add(values[each.dim], scale(value, each.weight))
         return tuple(values)
 
+    # ---- what an axis is made of
+
+    @cached_property
+    def groups(self) -> tuple[Iters, ...]:
+        """List the digits of each axis, the outermost first."""
+        grouped, separators = self.layout.group(self.domain)
+        return tuple(grouped.shard[start:stop] for start, stop in pairwise(separators))
+
+    def is_whole(self, dim: int) -> bool:
+        """Tell whether a thread that has an element has all that differ along an axis only."""
+        return all(each.axis == m for each in self.groups[dim])
+
+    def covers(self, other: Fragment) -> bool:
+        """Tell whether each thread that has an element of another fragment has it here too."""
+        if self.shape != other.shape:
+            return False
+        box = tuple(slice(0, extent) for extent in self.shape)
+        own, others = (each.owners[0][(slice(None), *box)] for each in (self, other))
+        return all(bool(np.any(own == each, axis=0).all()) for each in others)
+
+    def drawn(self, beside: Fragment | None = None, rows: int = 4, columns: int = 8) -> str:
+        """Draw some elements as a table of `thread:register`, for people.
+
+        They are the first, or the first that lie elsewhere in a fragment of the same shape.
+        """
+        flat = (prod(self.shape[:-1]), self.shape[-1])
+        owner, register = self._first_places()
+        top = left = 0
+        if beside is not None and beside.shape == self.shape:
+            other = beside._first_places()
+            apart = np.argwhere((owner != other[0]).reshape(flat))
+            if apart.size:
+                top, left = (int(each) for each in apart[0])
+        left = max(min(left, flat[1] - columns), 0)
+        owner, register = owner.reshape(flat), register.reshape(flat)
+        lines = [f"from element [{top}, {left}] on:"] if top or left else []
+        for i in range(top, min(flat[0], top + rows)):
+            cells = [
+                f"{owner[i, j]}:{register[i, j]}".rjust(6)
+                for j in range(left, min(flat[1], left + columns))
+            ]
+            lines.append("".join(cells) + " …" * (left + columns < flat[1]))
+        return "\n".join([*lines, *["  …"] * (top + rows < flat[0])])
+
+    def _first_places(self) -> tuple[Values, Values]:
+        threads, registers = self.owners
+        box = tuple(slice(0, extent) for extent in self.shape)
+        return threads[(slice(None), *box)].min(axis=0), registers[box]
+
     # ---- other fragments
 
     def without(self, dim: int, keep: bool = False) -> Fragment:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
+from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, here
 from tilewright.frontend.taking import as_place
 from tilewright.frontend.tensors import Tensor
@@ -18,7 +19,7 @@ from tilewright.frontend.values import Value
 from tilewright.ir.expressions import Expr, Load, Subview, as_constant, int32
 from tilewright.ir.shapes import tensor_type
 
-__all__ = ["Operand", "operand", "paired", "tile"]
+__all__ = ["Operand", "element", "operand", "paired", "shape_text", "tile"]
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,23 @@ class Operand:
             )
         own = (int32(1),) * (rank - len(own)) + own
         type = replace(tensor_type(self.tensor), shape=own, layout=None)
-        return Subview(
+        made = Subview(
             self.tensor, self.starts, (1,) * rank, (False,) * rank, type, location=self.location
         )
+        _check_inside(made, self.location)
+        return made
 
 
 def operand(value: Any, *keys: int | str) -> Operand:
     """Read an operand of a tile operation; `keys` name the argument.
 
-    Raises `FrontendError` (`operand-type`).
+    Raises `FrontendError` (`operand-type`; `bad-index` for a slice that leaves its buffer).
     """
     where = argument_place(*keys)
     place = value.expr if isinstance(value, Tensor) else as_place(value)
     match place:
         case Expr() if isinstance(value, Tensor):
+            _check_inside(place, where)
             return Operand(place, None, where)
         case Load():
             return Operand(place.tensor, place.indices, where)
@@ -77,6 +81,41 @@ def operand(value: Any, *keys: int | str) -> Operand:
                 expected="a buffer, a slice of one, or an element at which a tile begins",
                 found=str(value.expr.type) if isinstance(value, Value) else repr(value),
             )
+
+
+def element(value: Any) -> Load | None:
+    """Give the element that a value stands for, `None` for anything else."""
+    place = None if isinstance(value, Tensor) else as_place(value)
+    return place if isinstance(place, Load) else None
+
+
+def _check_inside(view: Expr, where: Location | None) -> None:
+    """Refuse a tile that leaves its buffer; what lies beyond a tensor's end is skipped."""
+    while isinstance(view, Subview):
+        if any(step != 1 for step in view.steps):
+            raise FrontendError(
+                "a tile takes all elements from its first to its last",
+                code="bad-index",
+                location=where,
+                expected="a slice without a step",
+                found=f"steps of {max(view.steps)}",
+            )
+        inner = tensor_type(view.source)
+        kept = iter(tensor_type(view).shape)
+        for axis, (start, dropped) in enumerate(zip(view.starts, view.dropped, strict=True)):
+            count = 1 if dropped else as_constant(next(kept))
+            first, whole = as_constant(start), as_constant(inner.shape[axis])
+            if inner.space is Space.GLOBAL or first is None or count is None or whole is None:
+                continue
+            if first < 0 or first + count > whole:
+                raise FrontendError(
+                    f"the tile leaves axis {axis} of its buffer",
+                    code="bad-index",
+                    location=where,
+                    expected=f"elements 0 … {int(whole) - 1}",
+                    found=f"{first} … {int(first) + int(count) - 1}",
+                )
+        view = view.source
 
 
 def tile(value: Any, *keys: int | str) -> Expr:
@@ -97,16 +136,20 @@ def paired(source: Operand, target: Operand) -> tuple[Expr, Expr]:
     shapes = [_without_ones(tensor_type(each).shape) for each in pair]
     known = all(as_constant(each) is not None for shape in shapes for each in shape)
     if len(shapes[0]) != len(shapes[1]) or (known and shapes[0] != shapes[1]):
-        spelled = ["(" + ", ".join(map(str, tensor_type(each).shape)) + ")" for each in pair]
         raise FrontendError(
             "the two sides of a copy do not have the same extents",
             code="bad-view",
             location=here(),
-            expected=f"{spelled[1]}, as in the target",
-            found=f"{spelled[0]} in the source",
+            expected=f"{shape_text(pair[1])}, as in the target",
+            found=f"{shape_text(pair[0])} in the source",
             hint="give the start of the tile alone, and its extents follow from the other side",
         )
     return pair
+
+
+def shape_text(tile: Expr) -> str:
+    """Write the extents of a tile."""
+    return "(" + ", ".join(map(str, tensor_type(tile).shape)) + ")"
 
 
 def _without_ones(shape: Sequence[Expr]) -> list[Expr]:

@@ -1,60 +1,485 @@
 """Infer where the elements of fragments are, and how parallel loops are divided.
 
-May import `base`, `layout`, `ir` and the modules of this folder above.
+May import `base`, `layout`, `ir` and the modules of this folder above. What hardware or the
+program has decided is known first; it is carried along loops and reductions; where nothing is
+known, a loop is divided freely, in vectors where memory allows. A fragment that is read where all
+threads need it is held by all of them, and so is a small one that no other layout suits.
+
+    T.gemm(a, b, acc); for i, j in T.Parallel(…): acc[i, j] *= s[i]     # s follows acc
 """
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from math import prod
+from typing import Any
+
+from tilewright.base.errors import FrontendError
+from tilewright.base.locations import Location
+from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Load, Var
 from tilewright.ir.shapes import static_shape, tensor_type
-from tilewright.ir.statements import Store
-from tilewright.ir.tile import ParallelTile
-from tilewright.ir.visit import root, walk
-from tilewright.layout.fragment import Fragment, divided
-from tilewright.passes.tile.points import Points
-from tilewright.passes.tile.scene import TileScene
+from tilewright.ir.statements import Block, If, Stmt, Store
+from tilewright.ir.tile import ParallelTile, ReduceTile, TileStmt
+from tilewright.ir.visit import Node, block_fields, children, root, walk, walk_kinds
+from tilewright.layout.fragment import Fragment, divided, replicated
+from tilewright.passes.analysis.facts import Fact
+from tilewright.passes.tile.division import (
+    AXIS,
+    INDEX,
+    Division,
+    along,
+    depends,
+    following,
+    freely,
+    inlined,
+)
+from tilewright.passes.tile.points import Access, Points
+from tilewright.passes.tile.runs import WIDEST, start_of_run, widest_run
+from tilewright.passes.tile.scene import TileScene, narrowed
 
-_BYTES = 16  # that a thread moves at once
+# Elements of a fragment that all threads may hold where nothing else suits.
+_MOST_REPLICATED = 1024
+_MOST_TRIES = 8
+
+# What a statement demands of the buffers that it works on, by their names.
+Demands = Callable[[TileStmt, TileScene], Mapping[str, Any]]
 
 
-def accesses(stmt: ParallelTile) -> list[Load | Store]:
-    """List the accesses of tensors in a parallel loop, writes first."""
-    found = [each for each in walk(stmt.body) if isinstance(each, Load | Store)]
-    return sorted(found, key=lambda each: isinstance(each, Load))
+@dataclass(frozen=True)
+class Use:
+    """A statement that says something of fragments, in the scene of the threads that execute it."""
+
+    stmt: TileStmt
+    scene: TileScene
+    accesses: tuple[Access, ...] = ()
 
 
-def loop_layout(stmt: ParallelTile, scene: TileScene) -> Fragment:
-    """Choose how a parallel loop is divided: as a fragment that it goes through, or freely."""
+@dataclass(frozen=True)
+class Conflict:
+    """Two accesses of one loop, of which no division of the loop gives each thread both."""
+
+    stmt: ParallelTile
+    one: Access
+    other: Access
+
+
+# ---------------------------------------------------------------------------- what there is
+
+
+def fragments_of(body: Block) -> dict[str, Var]:
+    """List the fragments that a body mentions, by name."""
+    return {each.name: each for each in walk_kinds(body, Var) if _is_fragment(each)}
+
+
+def _is_fragment(tensor: Any) -> bool:
+    return isinstance(tensor, Var) and getattr(tensor.type, "space", None) is Space.FRAGMENT
+
+
+def accesses_of(stmt: ParallelTile) -> tuple[Access, ...]:
+    """List the accesses of fragments in a parallel loop, writes first."""
+    found: dict[Any, Access] = {}
+    for each in walk(stmt.body):
+        if isinstance(each, Load | Store) and _is_fragment(buffer := root(each.tensor)):
+            assert isinstance(buffer, Var)
+            writes = isinstance(each, Store)
+            access = Access(buffer, each.indices, writes, each.location or stmt.location)
+            found.setdefault((buffer.name, each.indices, writes), access)
+    return tuple(sorted(found.values(), key=lambda each: not each.writes))
+
+
+def uses_of(body: Block, scene: TileScene) -> list[Use]:
+    """List the statements about tiles, each with the threads that execute it."""
+    found: list[Use] = []
+    for stmt in body:
+        match stmt:
+            case ParallelTile():
+                found.append(Use(stmt, scene, accesses_of(stmt)))
+            case TileStmt():
+                found.append(Use(stmt, scene))
+            case If():
+                for arm, holds in ((stmt.then, True), (stmt.orelse, False)):
+                    if arm:
+                        found += uses_of(arm, narrowed(scene, stmt.condition, holds))
+            case _:
+                for name in block_fields(type(stmt)):
+                    found += uses_of(getattr(stmt, name), scene)
+    return found
+
+
+def _outside_loops(node: Node) -> Iterator[Node]:
+    """Yield what is not part of a statement about tiles."""
+    if not isinstance(node, TileStmt):
+        yield node
+        for each in children(node):
+            yield from _outside_loops(each)
+
+
+def _needed_by_all(body: Block, uses: list[Use]) -> set[str]:
+    """List the fragments an element of which is accessed where no loop says by which thread."""
+    found = {
+        buffer.name
+        for stmt in body
+        for each in _outside_loops(stmt)
+        if isinstance(each, Load | Store) and _is_fragment(buffer := root(each.tensor))
+        if isinstance(buffer, Var)
+    }
+    for use in uses:
+        for each in use.accesses:
+            assert isinstance(use.stmt, ParallelTile)
+            indices = [inlined(index, use.scene.bindings) for index in each.indices]
+            if not any(depends(index, use.stmt.vars) for index in indices) and use.stmt.vars:
+                found.add(each.buffer.name)
+    return found
+
+
+# ---------------------------------------------------------------------------- loops
+
+
+def extents_of(stmt: ParallelTile) -> tuple[int, ...]:
+    """Give the extents of a loop, which are constant here."""
     extents = static_shape(stmt.extents)
     assert extents is not None
-    if isinstance(stmt.layout, Fragment):
-        return stmt.layout
-    for each in accesses(stmt):
-        buffer = root(each.tensor)
-        held = scene.fragments.get(buffer.name) if isinstance(buffer, Var) else None
-        if held is not None and held.shape == extents and each.indices == stmt.vars:
-            return held
-    width = min(
-        (_BYTES // tensor_type(each.tensor).dtype.bytes for each in accesses(stmt)), default=1
+    return extents
+
+
+def divide(use: Use, known: TileScene) -> Points | Conflict:
+    """Divide a loop such that each thread holds what it needs of the fragments that are known."""
+    stmt = use.stmt
+    assert isinstance(stmt, ParallelTile)
+    held = [each for each in use.accesses if each.buffer.name in known.fragments]
+    scene = replace(
+        use.scene, fragments=known.fragments, homes=known.homes, registers=known.registers
     )
-    return divided(extents, scene.threads, max(min(width, stmt.width or width), 1))
+    if isinstance(stmt.layout, Fragment):
+        points = Points.of(stmt.vars, along(stmt.layout, stmt.vars, scene.first), scene)
+        wrong = _unfit(points, held)
+        return points if wrong is None else Conflict(stmt, held[0], wrong)
+    first: tuple[Access, Access] | None = None
+    for driver, division in _candidates(use, held, scene):
+        points = Points.of(stmt.vars, division, scene)
+        wrong = _unfit(points, held)
+        if wrong is None:
+            return points
+        if driver is not None:
+            first = first or (driver, wrong)
+    one, other = first or (held[0], held[-1])
+    return Conflict(stmt, one, other)
 
 
-def infer_fragment(stmt: ParallelTile, buffer: Var, scene: TileScene) -> Fragment | None:
-    """Find where the elements of a fragment are by a loop that accesses it, if that says it."""
-    layout = loop_layout(stmt, scene)
-    shape = static_shape(tensor_type(buffer).shape)
-    for each in accesses(stmt):
-        if root(each.tensor) != buffer:
-            continue
-        dims = [stmt.vars.index(i) for i in each.indices if i in stmt.vars]
-        found = layout
-        for dim in sorted(set(range(len(stmt.vars))) - set(dims), reverse=True):
-            found = found.without(dim)
-        if found.shape == shape:
-            counters = tuple(
-                scene.names.variable("turn", stmt.vars[0].type) for _ in layout.digits[1]
-            )
-            if Points(stmt.vars, layout, counters).holds(found, each.indices, scene):
-                return found
+def _candidates(
+    use: Use, held: list[Access], scene: TileScene
+) -> Iterator[tuple[Access | None, Division]]:
+    stmt = use.stmt
+    assert isinstance(stmt, ParallelTile)
+    extents = extents_of(stmt)
+
+    def rank(each: Access) -> tuple[bool, int]:
+        return not each.writes, scene.fragments[each.buffer.name].replicas
+
+    def everywhere(each: Access) -> bool:
+        fragment = scene.fragments[each.buffer.name]
+        return not each.writes and fragment.replicas >= scene.threads
+
+    drivers = sorted(held, key=rank)
+    if all(map(everywhere, drivers)):
+        yield None, freely(stmt.vars, extents, scene.threads, loop_width(use), scene.first)
+    written = {each.buffer.name for each in held if each.writes}
+    for each in drivers:
+        names = (Var(f"{AXIS}{at}", INDEX) for at in count())
+        found = following(
+            scene.fragments[each.buffer.name],
+            scene.homes[each.buffer.name],
+            [inlined(index, scene.bindings) for index in each.indices],
+            stmt.vars,
+            extents,
+            [next(names) for _ in range(2 * len(each.indices) + 1)],
+            each.buffer.name in written,
+        )
+        if found is not None:
+            yield each, found
+
+
+def _unfit(points: Points, held: list[Access]) -> Access | None:
+    """Find an access whose element some thread does not hold, or holds and does not write."""
+    scene = points.scene
+    for each in held:
+        fragment, home = scene.fragments[each.buffer.name], scene.homes[each.buffer.name]
+        if points.places(fragment, home, each.indices) is None:
+            return each
+        if each.writes and not points.covers(fragment, home, each.indices):
+            return each
     return None
+
+
+def loop_width(use: Use) -> int:
+    """Choose how many neighbours a thread takes at once: what memory allows, and no fewer threads."""
+    stmt = use.stmt
+    assert isinstance(stmt, ParallelTile)
+    if not stmt.vars:
+        return 1
+    extents = extents_of(stmt)
+    facts = {var.name: Fact(0, extent - 1) for var, extent in zip(stmt.vars, extents, strict=True)}
+    ranges = use.scene.ranges.with_facts(facts)
+    last, most = stmt.vars[-1], WIDEST
+    widths: list[int] = []
+    for each in walk(stmt.body):
+        if isinstance(each, Load | Store) and start_of_run(each.indices, last) is not None:
+            if tensor_type(each.tensor).space in (Space.GLOBAL, Space.SHARED):
+                widths.append(widest_run(each, last, most, ranges))
+    width = min(min(widths, default=1), stmt.width or most)
+    while width > 1 and prod(extents) // width < use.scene.threads:
+        width //= 2
+    return 1 << (width.bit_length() - 1)
+
+
+# ---------------------------------------------------------------------------- the inference
+
+
+class Inference:
+    """Finds a layout for every fragment of a kernel."""
+
+    def __init__(self, body: Block, scene: TileScene, demands: Demands) -> None:
+        self.uses = uses_of(body, scene)
+        self.buffers = fragments_of(body)
+        self.scene = scene
+        self.reasons: dict[str, Location | None] = {}
+        # Results of reductions are where these leave them.
+        self.parts = {
+            each.name
+            for use in self.uses
+            if isinstance(use.stmt, ReduceTile) and isinstance(each := root(use.stmt.target), Var)
+        }
+        self.fixed = self._demanded(demands)
+        self.everywhere = _needed_by_all(body, self.uses) - self.fixed.fragments.keys()
+        self.order = self._ordered()
+
+    def solve(self) -> TileScene:
+        """Give the scene with the layouts of all fragments, and of shared buffers.
+
+        Raises `FrontendError` (layout-conflict) where a loop needs two that do not go together.
+        """
+        replicated_ones = set(self.everywhere)
+        first: tuple[Conflict, TileScene] | None = None
+        for _ in range(_MOST_TRIES):
+            known = self._attempt(replicated_ones)
+            conflict = self._conflict(known)
+            if conflict is None:
+                return known
+            first = first or (conflict, known)
+            more = self._smallest(conflict, replicated_ones)
+            if more is None:
+                break
+            replicated_ones.add(more)
+        assert first is not None
+        raise conflicting(*first)
+
+    def _demanded(self, demands: Demands) -> TileScene:
+        """Collect what statements demand."""
+        scene = self.scene
+        for use in self.uses:
+            for name, layout in demands(use.stmt, use.scene).items():
+                if isinstance(layout, Fragment):
+                    old = scene.fragments.get(name)
+                    if old is not None and not (old.covers(layout) and layout.covers(old)):
+                        raise _demanded_twice(name, old, layout, use.stmt, self.reasons[name])
+                    scene = scene if old else scene.holding(name, layout, use.scene.first)
+                    self.reasons.setdefault(name, use.stmt.location)
+                else:
+                    scene = replace(scene, layouts={**scene.layouts, name: layout})
+        return scene
+
+    def _ordered(self) -> list[tuple[Use, Access]]:
+        """List the loops from which layouts may be chosen freely, the best first.
+
+        A loop that goes through an axis of a fragment one by one decides first; then what moves
+        the widest vectors.
+        """
+        found: list[tuple[tuple[int, int, int], Use, Access]] = []
+        for at, use in enumerate(self.uses):
+            if not isinstance(use.stmt, ParallelTile):
+                continue
+            for each in use.accesses:
+                indices = [inlined(index, use.scene.bindings) for index in each.indices]
+                whole = [i for i in indices if not depends(i, use.stmt.vars)]
+                through = any(not hasattr(i, "value") for i in whole)
+                rank = (0 if through else 1, -loop_width(use), at)
+                found.append((rank, use, each))
+        return [(use, each) for _, use, each in sorted(found, key=lambda each: each[0])]
+
+    def _attempt(self, everywhere: set[str]) -> TileScene:
+        known = self.fixed
+        for name in everywhere:
+            home, threads = self._span(name)
+            known = known.holding(name, replicated(self._shape(name), threads), home)
+        known = self._spread(known)
+        for use, access in self.order:
+            if access.buffer.name not in {*known.fragments, *self.parts}:
+                known = self._spread(self._from_loop(use, known))
+        for name in self.buffers:
+            if name not in known.fragments and name not in self.parts:
+                home, threads = self._span(name)
+                known = known.holding(name, divided(self._shape(name), threads), home)
+                known = self._spread(known)
+        return known
+
+    def _from_loop(self, use: Use, known: TileScene) -> TileScene:
+        """Add what a loop says of the fragments that are not known yet."""
+        points = divide(use, known)
+        if isinstance(points, Conflict):
+            return known
+        for each in use.accesses:
+            if each.buffer.name in known.fragments or each.buffer.name in self.parts:
+                continue
+            found = points.proposed(self._shape(each.buffer.name), each.indices)
+            home = points.division.first
+            if found is None or points.places(found, home, each.indices) is None:
+                continue
+            if not each.writes or points.covers(found, home, each.indices):
+                known = known.holding(each.buffer.name, found, home)
+        return known
+
+    def _spread(self, known: TileScene) -> TileScene:
+        """Carry what is known along loops and reductions, until nothing is added.
+
+        Copies come last: they can bring a fragment to other threads.
+        """
+        while True:
+            before = len(known.fragments)
+            for relays in (False, True):
+                known = self._carried(known, relays)
+                if len(known.fragments) > before:
+                    break
+            if len(known.fragments) == before:
+                return known
+
+    def _carried(self, known: TileScene, relays: bool) -> TileScene:
+        for use in self.uses:
+            match use.stmt:
+                case ParallelTile():
+                    names = {each.buffer.name for each in use.accesses}
+                    some = bool(names & known.fragments.keys())
+                    more = some and names - known.fragments.keys() and use.stmt.relays == relays
+                    if more and self._leads(use, known):
+                        known = self._from_loop(use, known)
+                case ReduceTile():
+                    known = self._reduced(use.stmt, known)
+                case _:
+                    continue
+        return known
+
+    def _leads(self, use: Use, known: TileScene) -> bool:
+        """Tell whether what is known divides a loop: not only what all threads hold anyway."""
+        return any(
+            each.writes or known.fragments[each.buffer.name].replicas < use.scene.threads
+            for each in use.accesses
+            if each.buffer.name in known.fragments
+        )
+
+    def _reduced(self, stmt: ReduceTile, known: TileScene) -> TileScene:
+        source, target = root(stmt.source), root(stmt.target)
+        if not isinstance(source, Var) or not isinstance(target, Var):
+            return known
+        if source.name not in known.fragments or target.name in known.fragments:
+            return known
+        found = reduced_layout(known.fragments[source.name], self._shape(target.name), stmt.axis)
+        return known.holding(target.name, found, known.homes[source.name])
+
+    def _conflict(self, known: TileScene) -> Conflict | None:
+        for use in self.uses:
+            if isinstance(use.stmt, ParallelTile) and not use.stmt.relays:
+                found = divide(use, known)
+                if isinstance(found, Conflict):
+                    return found
+        return None
+
+    def _smallest(self, conflict: Conflict, everywhere: set[str]) -> str | None:
+        """Choose the fragment of a conflict that all threads are to hold, if one may."""
+        names = {conflict.one.buffer.name, conflict.other.buffer.name}
+        sizes = {name: prod(self._shape(name)) for name in names - everywhere}
+        free = [
+            name
+            for name, size in sizes.items()
+            if name not in self.fixed.fragments and size <= _MOST_REPLICATED
+        ]
+        return min(free, key=lambda name: sizes[name], default=None)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        shape = static_shape(tensor_type(self.buffers[name]).shape)
+        assert shape is not None
+        return shape
+
+    def _span(self, name: str) -> tuple[int, int]:
+        """Give the threads that have to do with a fragment: the first, and how many."""
+        scenes = [
+            use.scene
+            for use in self.uses
+            if any(each.buffer.name == name for each in use.accesses)
+        ]
+        if not scenes or name in self.everywhere:
+            return self.scene.first, self.scene.threads
+        first = min(each.first for each in scenes)
+        return first, max(each.first + each.threads for each in scenes) - first
+
+
+def reduced_layout(source: Fragment, shape: tuple[int, ...], axis: int) -> Fragment:
+    """Say where the results of a reduction are: with all threads that hold a part of it."""
+    return source.without(axis, keep=len(shape) == len(source.shape))
+
+
+# ---------------------------------------------------------------------------- errors
+
+
+def conflicting(conflict: Conflict, known: TileScene) -> FrontendError:
+    """Build the error for a loop whose fragments are not held by the same threads."""
+    one, other = conflict.one, conflict.other
+    if one.buffer.name == other.buffer.name:
+        message = f"this loop uses elements of {one.buffer.name} that one thread does not hold"
+    else:
+        message = (
+            f"no thread holds both elements of {one.buffer.name} and {other.buffer.name} "
+            "that this loop uses together"
+        )
+    drawn = [_drawn(one, other, known)]
+    if one.buffer.name != other.buffer.name:
+        drawn.append(_drawn(other, one, known))
+    return FrontendError(
+        message,
+        code="layout-conflict",
+        location=other.location or conflict.stmt.location,
+        expected="fragments whose elements at one point of the loop are in the same threads",
+        found="two layouts (thread:register)",
+        hint="T.copy one of them into a fragment of its own, or into shared memory, first",
+        notes=tuple(drawn),
+    )
+
+
+def _drawn(access: Access, other: Access, known: TileScene) -> str:
+    fragment = known.fragments[access.buffer.name]
+    where = access.location
+    place = "" if where is None else f", used at line {where.line}"
+    table = fragment.drawn(known.fragments[other.buffer.name])
+    return f"{access.buffer.name}, {fragment.shape}{place}:\n{_indented(table)}"
+
+
+def _indented(table: str) -> str:
+    return textwrap.indent(table, "    ")
+
+
+def _demanded_twice(
+    name: str, old: Fragment, new: Fragment, stmt: Stmt, before: Location | None
+) -> FrontendError:
+    tables = [_indented(old.drawn(new)), _indented(new.drawn(old))]
+    earlier = "before" if before is None else f"at line {before.line}"
+    return FrontendError(
+        f"two statements need {name} to lie in different threads",
+        code="layout-conflict",
+        location=stmt.location,
+        expected=f"the layout that is needed {earlier}",
+        found="another one (thread:register)",
+        hint="use a fragment for each, and T.copy from one to the other",
+        notes=(f"{earlier}:\n{tables[0]}", f"here:\n{tables[1]}"),
+    )

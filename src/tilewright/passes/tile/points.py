@@ -1,118 +1,420 @@
 """Where the points of a parallel loop, and the elements of fragments at them, are.
 
-May import `base`, `layout`, `ir`, NumPy, `passes.analysis` and `passes.tile.scene`. What an index
-means for registers is proven over all threads and registers, by enumeration.
+May import `base`, `layout`, `ir`, NumPy, `passes.analysis` and the modules of this folder above.
+What an index means for registers is proven over all threads and turns, by enumeration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from tilewright.ir.expressions import Expr, Var, as_expr, int32
+from tilewright.ir.expressions import Binary, Expr, Var, as_constant, as_expr
 from tilewright.ir.rewrite import substitute
+from tilewright.layout import TileLayout, m
+from tilewright.layout.axes import tx
 from tilewright.layout.fragment import Digit, Fragment, digit_of
-from tilewright.passes.analysis.evaluation import Bools, Environment, Values, evaluate
-from tilewright.passes.tile.scene import THREAD, TileScene
+from tilewright.layout.spec import Iter
+from tilewright.passes.analysis.evaluation import Bools, Environment, Values, evaluate, possible
+from tilewright.passes.analysis.facts import Fact
+from tilewright.passes.analysis.linear import linear_of
+from tilewright.passes.simplify import simplify_expression
+from tilewright.passes.tile.division import Division, depends, inlined
+from tilewright.passes.tile.scene import TileScene
+
+# Points beyond which nothing is proven.
+_MOST = 1 << 24
+
+
+@dataclass(frozen=True)
+class Access:
+    """An access of a fragment in a parallel loop."""
+
+    buffer: Var
+    indices: tuple[Expr, ...]
+    writes: bool
+    location: Any = None
 
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a box, divided among threads: `vars` count along the axes of `fragment`.
+    """The points of a loop: `vars` are the loop's, `turns` the loops of each thread.
 
-    `counters` are the variables of the loops over the digits of a thread's own number of points.
+    Turns are digits of the coordinates of the division's box, outermost first.
     """
 
     vars: tuple[Var, ...]
-    fragment: Fragment
-    counters: tuple[Var, ...]
+    division: Division
+    turns: tuple[Digit, ...]
+    scene: TileScene
 
-    @property
-    def turns(self) -> tuple[Digit, ...]:
-        """List the loops of each thread, outermost first."""
-        return self.fragment.digits[1]
+    @staticmethod
+    def of(vars: Sequence[Var], division: Division, scene: TileScene) -> Points:
+        """Order the turns: neighbours along the last variable innermost."""
+        turns = list(division.box.digits[1])
+        for each in turns:
+            if each.dim is not None and each.weight == 1 and _follows(division, each.dim):
+                turns.remove(each)
+                turns.append(each)
+                break
+        return Points(tuple(vars), division, tuple(turns), scene)
+
+    # ---- all of them at once, as arrays over (thread, turn)
+
+    @cached_property
+    def threads(self) -> Values:
+        """Number the threads, in the CTA."""
+        return np.arange(self.division.box.threads, dtype=np.int64)[:, None] + self.division.first
+
+    @cached_property
+    def digits(self) -> tuple[Values, ...]:
+        """Give the digits of all turns."""
+        extents = [each.extent for each in self.turns]
+        found = np.indices(extents, dtype=np.int64) if extents else np.zeros((0, 1), np.int64)
+        return tuple(each.reshape(1, -1) for each in found)
+
+    @cached_property
+    def coordinates(self) -> tuple[Values, ...]:
+        """Give the coordinates of all points in the box."""
+        box = self.division.box
+        values: list[Any] = [0] * len(box.shape)
+        own = self.threads - self.division.first
+        for each in box.digits[0]:
+            if each.dim is not None:
+                values[each.dim] += own // each.stride % each.extent * each.weight
+        for digit, each in zip(self.digits, self.turns, strict=True):
+            assert each.dim is not None
+            values[each.dim] = values[each.dim] + digit * each.weight
+        shape = (box.threads, prod(each.extent for each in self.turns))
+        return tuple(np.broadcast_to(np.asarray(each), shape) for each in values)
+
+    @cached_property
+    def environment(self) -> Environment:
+        """Say what the axes, and so the loop's variables, are at all points."""
+        axes = dict(zip(self.division.axes, self.coordinates, strict=True))
+        bindings = dict(self.scene.bindings)
+        for var, value in zip(self.vars, self.division.values, strict=True):
+            if value != var:
+                bindings[var] = value
+        return Environment(axes, {}, bindings)
+
+    @cached_property
+    def inside(self) -> Bools:
+        """Tell the points that are points of the loop."""
+        kept = np.ones(self.coordinates[0].shape, dtype=np.bool_)
+        for values, extent in zip(self.coordinates, self.division.box.shape, strict=True):
+            kept &= values < extent
+        for guard in self.division.guards:
+            kept &= possible(guard, self.environment).true
+        return kept
+
+    # ---- elements of fragments
+
+    def elements(self, held: Fragment, indices: Sequence[Expr]) -> list[Values] | None:
+        """Give the elements at all points; 0 along axes that a thread has all of, if it must.
+
+        `None` where an index is not known, or leaves the fragment.
+        """
+        found: list[Values] = []
+        for dim, index in enumerate(indices):
+            value = evaluate(index, self.environment)
+            if value is None:
+                if not held.is_whole(dim):
+                    return None
+                value = 0
+            values = np.broadcast_to(np.asarray(value), self.inside.shape)
+            if np.any(self.inside & ((values < 0) | (values >= held.shape[dim]))):
+                return None
+            found.append(np.where(self.inside, values, 0))
+        return found
+
+    def places(self, held: Fragment, home: int, indices: Sequence[Expr]) -> Values | None:
+        """Give the register of each point's element; `None` if some thread has not got it."""
+        wanted = self.elements(held, indices)
+        if wanted is None:
+            return None
+        registers = np.broadcast_to(np.asarray(held.place(wanted)[1]), self.inside.shape)
+        own = self.threads - home
+        if np.any(self.inside & ((own < 0) | (own >= held.threads))):
+            return None
+        there = held.coordinates(own, registers)
+        for values, found in zip(wanted, there, strict=True):
+            if np.any(self.inside & (values != found)):
+                return None
+        return registers
+
+    def register(self, held: Fragment, home: int, indices: Sequence[Expr]) -> Register | None:
+        """Say in which register each thread has an element, at every point; `None` if not."""
+        registers = self.places(held, home, indices)
+        if registers is None:
+            return None
+        fitted = self._fitted(registers)
+        own: list[Expr] = []
+        for index in indices:
+            unknown = evaluate(index, self.environment) is None
+            own.append(index if unknown else as_expr(0))
+            if unknown and depends(inlined(index, self.scene.bindings), self.vars):
+                fitted = None
+        rest = as_expr(held.place(own)[1])
+        if fitted is not None:
+            return Register(fitted[0], fitted[1], rest)
+        return Register(None, 0, as_expr(held.place(list(indices))[1]))
+
+    def _fitted(self, registers: Values) -> tuple[tuple[int, ...], int] | None:
+        """Write registers as a sum of multiples of the turns' digits, the same in all threads."""
+        inside = self.inside
+        some = inside.any(axis=0)
+        if not some.any():
+            return (0,) * len(self.turns), 0
+        first = np.argmax(inside, axis=0)
+        known = registers[first, np.arange(registers.shape[1])]
+        if np.any(inside & (registers != known[None, :])):
+            return None
+        shape = [each.extent for each in self.turns]
+        grid, there = known.reshape(shape), some.reshape(shape)
+        factors = [_step(grid, there, dim) for dim in range(len(shape))]
+        total: Any = np.zeros((1, known.size), dtype=np.int64)
+        for factor, digit in zip(factors, self.digits, strict=True):
+            total = total + factor * digit
+        gaps = (known[None, :] - total)[0][some]
+        if np.any(gaps != gaps[0]):
+            return None
+        return tuple(factors), int(gaps[0])
+
+    def covers(self, held: Fragment, home: int, indices: Sequence[Expr]) -> bool:
+        """Tell whether all threads that hold an element are at its point."""
+        wanted = self.elements(held, indices)
+        if wanted is None:
+            return False
+        if held.replicas == 1:
+            return True
+        number = np.ravel_multi_index(tuple(wanted), held.shape)
+        pairs = np.unique((number * 2048 + self.threads)[self.inside])
+        return pairs.size == np.unique(pairs // 2048).size * held.replicas
+
+    # ---- where the elements of a fragment could be
+
+    def proposed(self, shape: Sequence[int], indices: Sequence[Expr]) -> Fragment | None:
+        """Find where the elements of a fragment are if each thread has those of its points.
+
+        `None` if the loop does not go through all of them, or does not say it.
+        """
+        box = self.division.box
+        values = dict(zip((each.name for each in self.vars), self.division.values, strict=True))
+        shard: list[Iter] = []
+        domain: list[int] = []
+        for extent, index in zip(shape, indices, strict=True):
+            known = substitute(inlined(index, self.scene.bindings), values)
+            if not depends(known, self.division.axes):
+                digits: tuple[Iter, ...] | None = (Iter(extent, 0, m),)
+            else:
+                digits = self._digits(simplify_expression(known, self._ranges()))
+            if digits is None or prod(each.extent for each in digits) < extent:
+                return None
+            shard += digits
+            domain.append(prod(each.extent for each in digits))
+        copies = _left_over(box, shard)
+        if copies is None:
+            return None
+        layout = TileLayout.from_iters(_renumbered(shard), copies)
+        return Fragment(tuple(shape), layout, tuple(domain))
+
+    def _ranges(self) -> Any:
+        facts = {
+            axis.name: Fact(0, extent - 1)
+            for axis, extent in zip(self.division.axes, self.division.box.shape, strict=True)
+        }
+        return self.scene.ranges.with_facts(facts)
+
+    def _digits(self, index: Expr) -> tuple[Iter, ...] | None:
+        """List the digits of the box that an index counts, the outermost first."""
+        match index:
+            case Var() if index in self.division.axes:
+                return self.division.box.groups[self.division.axes.index(index)]
+            case Binary(op="floordiv" | "truncdiv", left=left, right=right):
+                by, inner = as_constant(right), self._digits(left)
+                return None if by is None or inner is None else _outer(inner, int(by))
+            case Binary(op="mod" | "truncmod", left=left, right=right):
+                by, inner = as_constant(right), self._digits(left)
+                return None if by is None or inner is None else _inner(inner, int(by))
+            case _:
+                return self._summed(index)
+
+    def _summed(self, index: Expr) -> tuple[Iter, ...] | None:
+        total = linear_of(index)
+        if total.constant or list(total.terms) == [index]:
+            return None
+        reach = 1
+        found: tuple[Iter, ...] = ()
+        for term, step in sorted(total.terms.items(), key=lambda each: abs(each[1])):
+            digits = self._digits(term)
+            if digits is None or step != reach:
+                return None
+            found = (*digits, *found)
+            reach *= prod(each.extent for each in digits)
+        return found
+
+    # ---- in the program
 
     def of_thread(self) -> list[Expr]:
         """Give the first point of a thread: an expression of its number for each axis."""
-        values: list[Any] = [0] * len(self.vars)
-        for each in self.fragment.digits[0]:
+        values: list[Any] = [0] * len(self.division.axes)
+        box = self.division.box
+        for each in box.digits[0]:
             if each.dim is not None:
-                value = digit_of(THREAD, each, self.fragment.threads) * each.weight
+                value = digit_of(self.scene.thread, each, box.threads) * each.weight
                 values[each.dim] = value + values[each.dim]
         return [as_expr(each) for each in values]
 
-    def of_turn(self) -> list[Expr]:
+    def of_turn(self, counters: Sequence[Var]) -> list[Expr]:
         """Give how far from its first point a thread is: an expression of the counters."""
-        values: list[Any] = [0] * len(self.vars)
-        for counter, each in zip(self.counters, self.turns, strict=True):
+        values: list[Any] = [0] * len(self.division.axes)
+        for counter, each in zip(counters, self.turns, strict=True):
             assert each.dim is not None
             values[each.dim] = values[each.dim] + counter * each.weight
         return [as_expr(each) for each in values]
 
-    # ---- all of them at once, as arrays over (thread, register)
+    def refined(self, accesses: Sequence[Access]) -> Points:
+        """Split turns such that the registers of accesses are sums of multiples of digits."""
+        points = self
+        for each in accesses:
+            held, home = self.scene.fragments[each.buffer.name], self.scene.homes[each.buffer.name]
+            registers = points.places(held, home, each.indices)
+            if registers is not None and points._fitted(registers) is None:
+                points = points._split(held, home, each.indices) or points
+        return points
 
-    @cached_property
-    def all(self) -> tuple[Values, ...]:
-        """Give the coordinates of all points."""
-        threads = np.arange(self.fragment.threads, dtype=np.int64)[:, None]
-        registers = np.arange(self.fragment.registers, dtype=np.int64)[None, :]
-        found = self.fragment.coordinates(threads, registers)
-        shape = (threads.size, registers.size)
-        return tuple(np.broadcast_to(np.asarray(each), shape) for each in found)
+    def _split(self, held: Fragment, home: int, indices: Sequence[Expr]) -> Points | None:
+        for at, each in enumerate(self.turns):
+            for inner in _divisors(each.extent):
+                outer = replace(
+                    each, extent=each.extent // inner, weight=each.weight * inner,
+                    stride=each.stride * inner,
+                )
+                turns = (*self.turns[:at], outer, replace(each, extent=inner), *self.turns[at + 1 :])
+                points = replace(self, turns=turns)
+                registers = points.places(held, home, indices)
+                if registers is not None and points._fitted(registers) is not None:
+                    return points
+        return None
 
-    @cached_property
-    def inside(self) -> Bools:
-        """Tell the points that are in the box."""
-        kept = np.ones((self.fragment.threads, self.fragment.registers), dtype=np.bool_)
-        for values, extent in zip(self.all, self.fragment.shape, strict=True):
-            kept &= values < extent
-        return kept
 
-    def register(
-        self, held: Fragment, indices: Sequence[Expr], scene: TileScene
-    ) -> Expr | None:
-        """Say in which register a thread has an element, at every point; `None` if it has not.
+@dataclass(frozen=True)
+class Register:
+    """A register: a sum of multiples of the turns' digits, and `rest`; or, without, `rest`."""
 
-        The result is an expression of the counters.
-        """
-        if not self.holds(held, indices, scene):
+    factors: tuple[int, ...] | None
+    constant: int
+    rest: Expr
+
+    def expression(self, counters: Sequence[Var]) -> Expr:
+        """Write the register with the counters of the turns."""
+        if self.factors is None:
+            return self.rest
+        total: Any = 0
+        for factor, counter in zip(self.factors, counters, strict=True):
+            if factor:
+                total = total + counter * factor
+        return as_expr(total + self.constant) + self.rest
+
+
+def _follows(division: Division, dim: int) -> bool:
+    """Tell whether the last variable of a loop goes up with an axis, one by one."""
+    if not division.values:
+        return False
+    total = linear_of(division.values[-1])
+    return total.terms.get(division.axes[dim]) == 1
+
+
+def _step(grid: Values, there: Bools, dim: int) -> int:
+    """Find how far neighbours along an axis are apart."""
+    if grid.shape[dim] == 1:
+        return 0
+    one, other = (np.take(grid, range(s, grid.shape[dim] - 1 + s), dim) for s in (0, 1))
+    both = np.take(there, range(grid.shape[dim] - 1), dim) & np.take(
+        there, range(1, grid.shape[dim]), dim
+    )
+    gaps = (other - one)[both]
+    return int(gaps[0]) if gaps.size else 0
+
+
+def _divisors(extent: int) -> list[int]:
+    return [each for each in range(2, extent) if extent % each == 0]
+
+
+def _outer(digits: Sequence[Iter], by: int) -> tuple[Iter, ...] | None:
+    """Drop the inner digits that count to a number."""
+    kept = list(digits)
+    while by > 1:
+        if not kept:
             return None
-        # No thread's register differs from that of thread 0, whose first point is 0.
-        turn = dict(zip((each.name for each in self.vars), self.of_turn(), strict=True))
-        _, register = held.place([substitute(each, turn) for each in indices])
-        return as_expr(register)
-
-    def holds(self, held: Fragment, indices: Sequence[Expr], scene: TileScene) -> bool:
-        """Tell whether each thread has the element at its points, in the same register as others."""
-        environment = Environment(dict(zip(self.vars, self.all, strict=True)), {}, scene.bindings)
-        found = [evaluate(each, environment) for each in indices]
-        if any(each is None for each in found):
-            return False
-        wanted = np.broadcast_arrays(*found, self.inside)[:-1]
-        for values, extent in zip(wanted, held.shape, strict=True):
-            if np.any(self.inside & ((values < 0) | (values >= extent))):
-                return False
-        wanted = [np.where(self.inside, values, 0) for values in wanted]
-        _, registers = held.place(wanted)
-        registers = np.broadcast_to(np.asarray(registers), self.inside.shape)
-        if self.fragment.threads > held.threads:
-            return False
-        threads = np.arange(self.fragment.threads, dtype=np.int64)[:, None]
-        there = held.coordinates(threads, registers)
-        for values, found_there in zip(wanted, there, strict=True):
-            if np.any(self.inside & (values != found_there)):
-                return False
-        first = registers[0]
-        return not np.any(self.inside & (registers != first))
+        last = kept.pop()
+        if by % last.extent == 0:
+            by //= last.extent
+        elif last.extent % by == 0:
+            kept.append(Iter(last.extent // by, last.stride * by, last.axis))
+            by = 1
+        else:
+            return None
+    return tuple(kept) or (Iter(1, 0, m),)
 
 
-def environment_of(values: Mapping[Var, Any], scene: TileScene) -> Environment:
-    """Give an environment in which some variables have values."""
-    return Environment(dict(values), {}, scene.bindings)
+def _inner(digits: Sequence[Iter], by: int) -> tuple[Iter, ...] | None:
+    """Keep the inner digits that count to a number."""
+    rest = list(digits)
+    kept: list[Iter] = []
+    while by > 1:
+        if not rest:
+            return None
+        last = rest.pop()
+        if by % last.extent == 0:
+            kept.insert(0, last)
+            by //= last.extent
+        elif last.extent % by == 0:
+            kept.insert(0, Iter(by, last.stride, last.axis))
+            by = 1
+        else:
+            return None
+    return tuple(kept) or (Iter(1, 0, m),)
 
 
-ZERO = int32(0)
+def _left_over(box: Fragment, used: Sequence[Iter]) -> list[Iter] | None:
+    """List what counts threads and is not used: replicas; `None` if something is used twice."""
+    copies = [each for each in box.layout.replica if each.extent > 1]
+    wanted = [each for each in used if each.axis == tx and each.extent > 1]
+    for group in box.groups:
+        for each in group:
+            if each.axis != tx or each.extent == 1:
+                continue
+            mine = [e for e in wanted if each.stride <= e.stride < each.stride * each.extent]
+            low = each.stride
+            for part in sorted(mine, key=lambda e: e.stride):
+                if part.stride % low or part.stride < low:
+                    return None
+                if part.stride > low:
+                    copies.append(Iter(part.stride // low, low, tx))
+                low = part.stride * part.extent
+            if low < each.stride * each.extent:
+                copies.append(Iter(each.stride * each.extent // low, low, tx))
+    return copies
+
+
+def _renumbered(shard: Sequence[Iter]) -> list[Iter]:
+    """Number registers without gaps, in the order that they had."""
+    own = sorted(
+        (at for at, each in enumerate(shard) if each.axis == m), key=lambda at: shard[at].stride
+    )
+    strides: dict[int, int] = {}
+    following = 1
+    for at in own:
+        strides[at] = following
+        following *= shard[at].extent
+    return [
+        Iter(each.extent, strides[at], m) if each.axis == m else each
+        for at, each in enumerate(shard)
+    ]

@@ -1,6 +1,6 @@
 """What is known of a kernel while its tile statements are lowered.
 
-May import `base`, `layout`, `ir` and NumPy.
+May import `base`, `layout`, `isa`, `ir`, NumPy and `passes.analysis`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,33 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.dtypes import UINT32
+from tilewright.base.errors import FrontendError
+from tilewright.base.locations import Location
 from tilewright.base.targets import Target
-from tilewright.ir.expressions import Expr, SpecialRegister, Var, as_constant, int32
-from tilewright.ir.statements import Allocate, Kernel
+from tilewright.ir.expressions import (
+    Expr,
+    SpecialRegister,
+    Var,
+    as_constant,
+    binary,
+    constant,
+    int32,
+    select,
+)
+from tilewright.ir.statements import Allocate, Instruct, Kernel, Stmt
 from tilewright.ir.types import TensorType, Type
 from tilewright.ir.visit import root, variables, walk
+from tilewright.isa import named
 from tilewright.layout.fragment import Fragment
+from tilewright.passes.analysis.evaluation import Environment, possible
+from tilewright.passes.analysis.ranges import Ranges
 
 # The thread's number in its CTA, which fragments are divided by.
 THREAD = SpecialRegister("linear_tid")
+
+
+_LAST_BARRIER, _BARRIERS = 15, 8
 
 
 class Names:
@@ -44,8 +62,10 @@ class TileScene:
     """A kernel's target, its threads, and where the elements of its fragments are.
 
     `fragments` has the layout of each fragment, `registers` the local array that holds a
-    thread's part of it, both by the buffer's name. `loops` are the counters that are constants'
-    ranges, `bindings` the immutable names.
+    thread's part of it, `homes` the first thread of those that a fragment is divided among, all
+    by the buffer's name; `layouts` has those of shared buffers that are not plain. What is
+    lowered is executed by `threads` threads of the CTA, from `first` on. `bindings` are the
+    immutable names, `ranges` what is known of numbers.
     """
 
     target: Target
@@ -54,11 +74,56 @@ class TileScene:
     fragments: Mapping[str, Fragment] = field(default_factory=dict[str, Fragment])
     registers: Mapping[str, Var] = field(default_factory=dict[str, Var])
     bindings: Mapping[Var, Expr] = field(default_factory=dict[Var, Expr])
-    loops: Mapping[Var, range] = field(default_factory=dict[Var, range])
+    layouts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    homes: Mapping[str, int] = field(default_factory=dict[str, int])
+    block: tuple[int, int, int] = (1, 1, 1)
+    first: int = 0
+    ranges: Ranges = field(default_factory=Ranges)
 
-    def bound(self, var: Var, value: Expr) -> TileScene:
-        """Add an immutable name."""
-        return replace(self, bindings={**self.bindings, var: value})
+    @property
+    def thread(self) -> Expr:
+        """Number a thread among those that execute what is lowered."""
+        return THREAD if self.first == 0 else THREAD - self.first
+
+    @property
+    def full_mask(self) -> Expr:
+        """Give the lanes of a thread's warp that the CTA has."""
+        threads = int(np.prod(self.block))
+        full, rest = constant(0xFFFFFFFF, UINT32), threads % 32
+        if rest == 0:
+            return full
+        last = binary("eq", SpecialRegister("warp_id"), threads // 32)
+        return select(last, constant((1 << rest) - 1, UINT32), full)
+
+    def sync(self, location: Location | None) -> Stmt:
+        """Let the threads meet that execute what is lowered.
+
+        Raises `FrontendError` (not-supported) for a part of the CTA that is not whole warps.
+        """
+        if self.threads == int(np.prod(self.block)):
+            return Instruct(named.CTA_SYNC, (constant(0, UINT32),), location=location)
+        if self.first % 32 == 0 and self.threads == 32:
+            return Instruct(named.WARP_SYNC, (constant(0xFFFFFFFF, UINT32),), location=location)
+        if self.first % 32 or self.threads % 32:
+            raise FrontendError(
+                "threads that are no whole warps exchange values here",
+                code="not-supported",
+                location=location,
+                expected="a condition that holds in whole warps",
+                found=f"{self.threads} threads from number {self.first} on",
+            )
+        # The barriers with the highest numbers are the compiler's, one for each first warpgroup.
+        barrier = _LAST_BARRIER - self.first // 128 % _BARRIERS
+        operands = (constant(barrier, UINT32), constant(self.threads, UINT32))
+        return Instruct(named.BARRIER_SYNC, operands, location=location)
+
+    def holding(self, name: str, fragment: Fragment, home: int) -> TileScene:
+        """Add the layout of a fragment."""
+        return replace(
+            self,
+            fragments={**self.fragments, name: fragment},
+            homes={**self.homes, name: home},
+        )
 
     def fragment(self, tile: Expr) -> Fragment | None:
         """Give the layout of the fragment that a tile is, or is a part of."""
@@ -66,10 +131,48 @@ class TileScene:
         return self.fragments.get(buffer.name) if isinstance(buffer, Var) else None
 
 
+def block_of(kernel: Kernel) -> tuple[int, int, int]:
+    """Give the threads of a CTA along each axis, which a kernel of the tile dialect states."""
+    x, y, z = (int(as_constant(each) or 1) for each in kernel.launch.block)
+    return x, y, z
+
+
 def thread_count(kernel: Kernel) -> int:
-    """Count the threads of a CTA, which a kernel of the tile dialect states."""
-    extents = [as_constant(each) for each in kernel.launch.block]
-    return int(np.prod([int(each or 1) for each in extents]))
+    """Count the threads of a CTA."""
+    return int(np.prod(block_of(kernel)))
+
+
+def thread_registers(threads: Any, block: tuple[int, int, int]) -> dict[str, Any]:
+    """Give what special registers hold in threads of a CTA, from their numbers."""
+    x, y, _ = block
+    return {
+        "linear_tid": threads,
+        "tid.x": threads % x,
+        "tid.y": threads // x % y,
+        "tid.z": threads // (x * y),
+        "laneid": threads % 32,
+        "warp_id": threads // 32,
+        "warpgroup_id": threads // 128,
+        "warp_in_warpgroup": threads // 32 % 4,
+        "thread_in_warpgroup": threads % 128,
+    }
+
+
+def narrowed(scene: TileScene, condition: Expr, holds: bool) -> TileScene:
+    """Find which threads execute what a condition on the thread's number guards.
+
+    They are those from the first to the last in which it may hold; for a condition of other things
+    these are all.
+    """
+    threads = np.arange(scene.first, scene.first + scene.threads, dtype=np.int64)
+    registers = thread_registers(threads, scene.block)
+    found = possible(condition, Environment({}, registers, scene.bindings))
+    kept = np.broadcast_to(found.true if holds else found.false, threads.shape)
+    if kept.all() or not kept.any():
+        return scene
+    executing = threads[kept]
+    first, last = int(executing[0]), int(executing[-1])
+    return replace(scene, first=first, threads=last - first + 1)
 
 
 def flat(count: int, type: TensorType) -> TensorType:
