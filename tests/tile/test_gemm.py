@@ -17,7 +17,11 @@ from tilewright.base.errors import FrontendError, TileContractError
 from tilewright.passes.tile.warp_grid import feasible_warps, warp_grid
 
 TARGETS = ("sm_80", "sm_90a", "sm_100a")
-NUMPY: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+NUMPY: dict[str, Any] = {
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float32": np.float32,
+}
 
 
 def _integers(seed: int, *shape: int, dtype: str = "float16") -> np.ndarray:
@@ -37,6 +41,7 @@ def _gemm(
     stages: int = 0,
     policy: str = "square",
     dtype: str = "float16",
+    sums: str = "float32",
 ) -> Any:
     (M, N, K), (m, n, k) = shape, tile
     ta, tb = transposed
@@ -45,12 +50,12 @@ def _gemm(
     def gemm(
         A: T.Tensor((K, M) if ta else (M, K), dtype),
         B: T.Tensor((N, K) if tb else (K, N), dtype),
-        C: T.Tensor((M, N), "float32"),
+        C: T.Tensor((M, N), sums),
     ):
         with T.Kernel(T.ceildiv(N, n), T.ceildiv(M, m), threads=threads) as (bx, by):
             a = T.alloc_shared((k, m) if ta else (m, k), dtype)
             b = T.alloc_shared((n, k) if tb else (k, n), dtype)
-            c = T.alloc_fragment((m, n), "float32")
+            c = T.alloc_fragment((m, n), sums)
             T.clear(c)
             for ko in T.Pipelined(T.ceildiv(K, k), num_stages=stages):
                 if ta:
@@ -123,6 +128,51 @@ def test_tiles_of_any_multiple_of_an_instructions(
     _check(kernel, shape, False, True, target="sm_80")
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_sums_of_float16_are_rounded(target: str) -> None:
+    """Sums that float16 holds are exact; others are rounded after each step of 16 of K."""
+    shape = (32, 48, 80)
+    kernel = _gemm(shape, (32, 16, 16), (False, True), threads=64, sums="float16")
+    a, b = _integers(1, 32, 80), _integers(2, 48, 80)
+    c = np.zeros((32, 48), np.float16)
+    tilewright.compile(kernel, target, check=True)(a, b, c)
+    np.testing.assert_array_equal(c, _plain(a) @ _plain(b).T)
+    # 4096 and, in each of five steps, 1 more: the next number that float16 has is 4100.
+    a, b = np.zeros((32, 80), np.float16), np.full((48, 80), 2048, np.float16)
+    a[:, :2], a[:, 2::16] = 1, 2.0**-11
+    for numerics in ("fast", "exact"):
+        tilewright.compile(kernel, target, numerics=numerics)(a, b, c)
+        np.testing.assert_array_equal(c, np.full_like(c, 4096))
+
+
+@pytest.mark.parametrize("transposed", [(False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_integers_are_multiplied_exactly(dtype: str, transposed: tuple[bool, bool]) -> None:
+    shape = (48, 32, 96)
+    random = np.random.default_rng(3)
+    limits = np.iinfo(dtype)
+    a = random.integers(limits.min, limits.max + 1, (96, 48) if transposed[0] else (48, 96))
+    b = random.integers(limits.min, limits.max + 1, (32, 96) if transposed[1] else (96, 32))
+    kernel = _gemm(shape, (48, 32, 32), transposed, threads=32, dtype=dtype, sums="int32")
+    c = np.zeros((48, 32), np.int32)
+    tilewright.compile(kernel, "sm_80", check=True)(a.astype(dtype), b.astype(dtype), c)
+    expected = (a.T if transposed[0] else a) @ (b.T if transposed[1] else b)
+    np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("transposed", [(False, True), (True, False)])
+def test_float32_is_multiplied_as_tf32(transposed: tuple[bool, bool]) -> None:
+    """Integers are exact in tf32; what is beyond its 10 bits of fraction is dropped."""
+    shape = (48, 24, 40)
+    kernel = _gemm(shape, (48, 24, 8), transposed, threads=96, dtype="float32")
+    _check(kernel, shape, *transposed, target="sm_80", dtype="float32")
+    a = np.full((40, 48) if transposed[0] else (48, 40), 1 + 2.0**-10 + 2.0**-11, np.float32)
+    b = np.ones((24, 40) if transposed[1] else (40, 24), np.float32)
+    c = np.zeros((48, 24), np.float32)
+    tilewright.compile(kernel, "sm_90a")(a, b, c)
+    np.testing.assert_array_equal(c, np.full_like(c, 40 * (1 + 2.0**-10)))
+
+
 def test_clear_accum_is_an_expression() -> None:
     @T.prim_func
     def kernel(
@@ -156,7 +206,7 @@ def test_a_products_result_is_the_next_ones_operand(target: str, policy: str) ->
         Q: T.Tensor((M, K), "float16"),
         R: T.Tensor((N, K), "float16"),
         V: T.Tensor((N, D), "float16"),
-        O: T.Tensor((M, D), "float32"),
+        Out: T.Tensor((M, D), "float32"),
     ):
         with T.Kernel(1, threads=128):
             q = T.alloc_shared((M, K), "float16")
@@ -171,7 +221,7 @@ def test_a_products_result_is_the_next_ones_operand(target: str, policy: str) ->
             T.gemm(q, r, s, transpose_B=True, policy="full_row", clear_accum=True)
             T.copy(s, p)
             T.gemm(p, v, o, policy="full_row", clear_accum=True)
-            T.copy(o, O)
+            T.copy(o, Out)
 
     q, r, v = _integers(1, M, K), _integers(2, N, K), _integers(3, N, D)
     o = np.zeros((M, D), np.float32)

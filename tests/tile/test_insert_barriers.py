@@ -189,3 +189,15 @@ def test_a_turn_that_ends_early_leaves_what_it_has_read() -> None:
     _run(kernel, a, b)
     before = [np.zeros(N), a[0], a[0], a[2]]
     np.testing.assert_array_equal(b, np.stack(before)[:, ::-1].astype(np.float32))
+
+
+def test_threads_that_write_a_tensor_by_themselves_do_not_meet() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((4, N), "float32"), B: T.Tensor((4, N), "float32")):
+        with T.Kernel(1, threads=N):
+            t = T.get_thread_binding()
+            for k in T.serial(4):
+                B[k, t] = A[k, t]
+                B[k, t] = B[k, t] + 1
+
+    assert _marks(kernel) == "[]"

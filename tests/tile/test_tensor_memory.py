@@ -289,9 +289,7 @@ def test_columns_of_16_bits_are_half_as_many() -> None:
         ((128, 2), BFLOAT16, 512),
     ],
 )
-def test_a_warp_holds_what_it_can_reach(
-    shape: tuple[int, int], dtype: DType, threads: int
-) -> None:
+def test_a_warp_holds_what_it_can_reach(shape: tuple[int, int], dtype: DType, threads: int) -> None:
     """A warp reaches the 32 lanes of its number in the warpgroup (PTX ISA, tcgen05.ld)."""
     fragment = tmem_fragment(shape, dtype, threads)
     assert fragment is not None
@@ -461,3 +459,18 @@ def test_tensor_memory_is_copied_by_way_of_registers() -> None:
     with pytest.raises(TileContractError) as caught:
         tilewright.compile(kernel, TARGET)
     assert "fragment" in (caught.value.hint or "")
+
+
+# ---------------------------------------------------------------------------- instructions
+
+
+def test_instructions_are_chosen_by_where_tiles_are() -> None:
+    """Before and after `choose_instructions`: ways, layouts of Tensor Memory, cells of phases."""
+    found = stages(_gemm((128, 64, 64), (128, 64, 64)).program, target(TARGET))
+    before, after = str(found["pipeline_loops"]), str(found["choose_instructions"])
+    assert "way=" not in before
+    assert 'way="tcgen05"' in after
+    assert 'T.copy(cells, local, way="tmem"' in after
+    assert after.count('way="simt"') == 4
+    assert "layout=layout_0" in after and "1 @ TLane" in after
+    assert "mbar_phase: T.uint32 = T.uint32(0)" in after

@@ -103,6 +103,8 @@ MODULES: dict[str, dict[str, str]] = {
         **_from_utilities("requires_cuda_compute_version", "requires_cuda_compute_version_ge"),
         **_from_utilities("requires_cuda_compute_version_eq"),
     },
+    "tilelang.contrib": {},
+    "tilelang.contrib.nvcc": _from_utilities("get_target_compute_version"),
     "tilelang.carver": {},
     "tilelang.carver.arch": {},
     "tilelang.carver.arch.driver": _from_utilities("get_num_sms", "get_shared_memory_per_block"),
@@ -117,12 +119,17 @@ MODULES: dict[str, dict[str, str]] = {
     "tvm": {
         "DataType": "tilewright.frontend.tile.types:dtype",
     },
+    "tvm.tirx": {
+        "PrimExpr": "tilewright.frontend.values:Value",
+        "const": "tilewright.frontend.tile.expressions:constant_of",
+    },
     "tvm.target": {"Target": "tilewright.compat.requests:Target"},
 }
 # import name: the module that it stands for as a whole
 ALIASES: dict[str, str] = {
     "tvm_tirx.script.tirx": "tilewright.simt",
     "tilelang.language": "tilewright.tile",
+    "tilelang.tvm": "tvm",
 }
 PACKAGES: tuple[str, ...] = ("tvm_tirx", "tilelang", "tvm")
 

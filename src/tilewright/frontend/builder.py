@@ -40,8 +40,8 @@ class Builder:
     `exposed` says where the address of such a place was taken, in a later loop. `hint` is the
     name that the value of the current expression is about to get; `depth` counts the branches
     and loops of the kernel that are open, `loops` only these; `counters` are the variables of
-    open loops; `reader` is who reads. In a `lenient` dialect a float that goes into an integer loses
-    its fraction, and constant indices may count from the end.
+    open loops; `reader` is who reads. In a `lenient` dialect a float that goes into an integer
+    loses its fraction, and constant indices may count from the end.
     """
 
     blocks: list[list[Stmt]] = field(default_factory=list[list[Stmt]])

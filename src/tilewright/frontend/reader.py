@@ -30,7 +30,8 @@ from tilewright.frontend.older_frames import FRAMES, LaunchAxis, Region
 from tilewright.frontend.reader_statements import Signal, StatementReader
 from tilewright.frontend.source import Source, read_source
 from tilewright.frontend.taking import taken, tidied
-from tilewright.frontend.values import wrap
+from tilewright.frontend.tensors import CellTensor
+from tilewright.frontend.values import Cell, wrap
 from tilewright.ir.expressions import AddressOf, Expr, Var, constant, int32
 from tilewright.ir.host import foreign
 from tilewright.ir.statements import Declare, For, Kernel, LaunchKernel, Program, Stmt
@@ -409,7 +410,8 @@ class Reader(StatementReader):
     ) -> Signal | None:
         bound.apply_defaults()
         for name, value in bound.arguments.items():
-            frame.bind(name, Binding(value, self.builder.where))
+            is_place = isinstance(value, Cell | CellTensor)
+            frame.bind(name, Binding(value, self.builder.where, cell=is_place))
         caller, where = self.frame, self.builder.where
         self.frame, self.builder.hint = frame, None
         try:

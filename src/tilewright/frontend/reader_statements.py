@@ -20,7 +20,7 @@ from tilewright.frontend.markers import Loop
 from tilewright.frontend.reader_assignments import AssignmentReader
 from tilewright.frontend.taking import taken
 from tilewright.frontend.values import Value, lift_index, wrap
-from tilewright.ir.expressions import Constant, Expr, Var, cast, constant, int32, truth, unary
+from tilewright.ir.expressions import Constant, Expr, cast, constant, int32, truth, unary
 from tilewright.ir.statements import Assert, Assign, Break, Continue, For, If, Return, Stmt, While
 from tilewright.ir.types import ScalarType
 from tilewright.ir.visit import walk_statements, written
@@ -251,7 +251,8 @@ class StatementReader(AssignmentReader):
         where = self.frame.place(target)
         self.builder.where = where
         var = self.builder.variable(target.id, ScalarType(dtype))
-        bounds = [cast(each, dtype, self.frame.place(node.iter)) for each in (start, stop, step)]
+        place = self.frame.place(node.iter)
+        first, last, by = (cast(each, dtype, place) for each in (start, stop, step))
 
         def begin() -> None:
             self.frame.bind(target.id, Binding(wrap(var), where))
@@ -264,9 +265,9 @@ class StatementReader(AssignmentReader):
         block = self.nested(kind, "it is bound inside a loop", body, begin)
         self.builder.counters.pop()
         where = self.frame.place(node)
-        loop = For(var, *bounds, block, over.kind, location=where)
-        whole = over.finish is not None and depth == 0
-        self.builder.emit(self.perform(where, over.finish, loop) if whole else loop)
+        loop = For(var, first, last, by, block, over.kind, location=where)
+        made = loop if over.finish is None or depth else self.perform(where, over.finish, loop)
+        self.builder.emit(made)
         self.emit_left(block, where)
 
     def unrolled(self, node: ast.For, items: Any) -> Signal | None:

@@ -252,8 +252,26 @@ class SubviewMaker:
         if len(where) > len(shape):
             raise bad_arity(self.tensor, len(where))
         where += (slice(None),) * (len(shape) - len(where))
+        builder = active()
+        lenient = builder is not None and builder.lenient
+        if lenient:
+            where = tuple(map(_from_end, where, shape))
         axes = [_axis(each, whole) for each, whole in zip(where, shape, strict=True)]
-        return Tensor(views.subview(self.tensor.expr, axes, here()))
+        # What lies beyond the end of a tensor is not accessed there.
+        inside = not lenient or self.tensor.type.space is not Space.GLOBAL
+        return Tensor(views.subview(self.tensor.expr, axes, here(), inside))
+
+
+def _from_end(index: Any, extent: Expr) -> Any:
+    """Let constants that are negative count from the end, in an index or a slice."""
+    if not isinstance(index, slice):
+        return wrap(from_end(lift_index(index), extent))
+    given = typing.cast("Any", index)
+    ends = (
+        None if e is None else wrap(from_end(lift_index(e), extent))
+        for e in (given.start, given.stop)
+    )
+    return slice(*ends, given.step)
 
 
 def _axis(index: Any, whole: Expr) -> tuple[Expr, int, Expr | None]:

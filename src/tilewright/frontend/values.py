@@ -129,8 +129,10 @@ def as_dtype_or_none(value: object) -> DType | None:
             return dtype(value.__name__)
         case _ if type(value).__module__ == "torch":
             return as_dtype_or_none(str(value).removeprefix("torch."))
-        case np.dtype() | type() if isinstance(value, np.dtype) or issubclass(value, np.generic):
-            return from_numpy(np.dtype(value))
+        case np.dtype():
+            return from_numpy(value)
+        case type() if issubclass(value, np.generic):
+            return from_numpy(np.dtype(typing.cast("Any", value)))
         case _:
             return None
 

@@ -37,9 +37,7 @@ def sizes(types: Mapping[str, Type], given: Mapping[str, Any]) -> dict[str, int]
     return found
 
 
-def allocated(
-    type: TensorType, values: Mapping[str, int], like: Sequence[Any]
-) -> Any:
+def allocated(type: TensorType, values: Mapping[str, int], like: Sequence[Any]) -> Any:
     """Allocate an array of a type: PyTorch's if an argument is, or nothing tells; else NumPy's.
 
     All its bits are set, as in memory that nothing has written.
@@ -47,8 +45,7 @@ def allocated(
     shape = tuple(int(evaluate(each, values)) for each in type.shape)
     torch = loaded("torch")
     tensors = [] if torch is None else [each for each in like if isinstance(each, torch.Tensor)]
-    arrays = [each for each in like if isinstance(each, np.ndarray)]
-    if torch is None or (arrays and not tensors):
+    if torch is None or (not tensors and any(isinstance(each, np.ndarray) for each in like)):
         return _numpy(shape, type.dtype)
     device = tensors[0].device if tensors else _default_device(torch)
     return _torch(torch, shape, type.dtype, device)

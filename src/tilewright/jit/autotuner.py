@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.errors import LaunchError, TilewrightError
+from tilewright.frontend.values import as_tuple
 from tilewright.jit.functions import JITFunction
 from tilewright.jit.kernels import JITKernel, compile
 from tilewright.jit.profiler import TensorSupplyType, do_bench, simulated
@@ -27,8 +28,8 @@ _inputs: ContextVar[tuple[Any, ...] | None] = ContextVar("tilewright_tuned", def
 @contextmanager
 def set_autotune_inputs(*tensors: Any) -> Generator[None]:
     """Let functions be tuned on these inputs, until the block ends."""
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
-    token = _inputs.set(tuple(given))
+    given = as_tuple(tensors[0]) if len(tensors) == 1 else tensors
+    token = _inputs.set(given)
     try:
         yield
     finally:
@@ -146,10 +147,11 @@ class AutoTuned:
         return self.jit_impl.get_tir(*args, **kwargs)
 
     def _configs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        if not callable(self.configs):
-            return list(self.configs)
-        takes = inspect.signature(self.configs).parameters
-        return list(self.configs(*args, **kwargs) if takes else self.configs())
+        configs: Any = self.configs
+        if callable(configs):
+            takes = inspect.signature(configs).parameters
+            configs = configs(*args, **kwargs) if takes else configs()
+        return list(configs)
 
     def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> set[str]:
         names = list(self.jit_impl.signature.parameters)
@@ -233,8 +235,7 @@ class AutoTuner:
         function = getattr(self.function, "func", self.function)
 
         def make(config: Any) -> JITKernel:
-            given = config if isinstance(config, Mapping) else None
-            made = function(**given) if given is not None else function(*config)
+            made = function(**config) if isinstance(config, dict) else function(*config)
             return compile(made, **self._compile)
 
         def measure(kernel: JITKernel) -> float:

@@ -73,7 +73,7 @@ class JITFunction:
         self.signature = inspect.signature(function)
         self._around = around
         self._kernels, self._declared = _Memo(), _Memo()
-        self._mode = Once(lambda: _mode(function))
+        self._mode: Once[Mode] = Once(lambda: _mode(function))
         self._stated = Once(lambda: stated_arguments(function))
         self.__name__ = function.__name__
         self.__qualname__ = function.__qualname__
@@ -306,7 +306,7 @@ def jit(
     frame = inspect.currentframe()
     caller = None if frame is None else frame.f_back
     around = {} if caller is None else dict(caller.f_locals)
-    chosen = {
+    chosen: dict[str, Any] = {
         "out_idx": out_idx,
         "target": target,
         "target_host": target_host,

@@ -127,9 +127,7 @@ class JITKernel:
     @property
     def inputs(self) -> list[str]:
         """Name the parameters that a call gives."""
-        return [
-            name for at, name in enumerate(self.prim_func.params) if at not in self._allocates
-        ]
+        return [name for at, name in enumerate(self.prim_func.params) if at not in self._allocates]
 
     # ---- what it is compiled to
 
@@ -149,9 +147,7 @@ class JITKernel:
         if which in ("host", "both"):
             print(self.get_host_source())
 
-    def export_sources(
-        self, kernel_path: str | None = None, host_path: str | None = None
-    ) -> None:
+    def export_sources(self, kernel_path: str | None = None, host_path: str | None = None) -> None:
         """Write the CUDA C++ text, and the program, to files."""
         for path, text in (
             (kernel_path, self.get_kernel_source),

@@ -17,6 +17,7 @@ import numpy as np
 from tilewright import driver
 from tilewright.base.errors import LaunchError
 from tilewright.base.lazy import optional
+from tilewright.frontend.values import as_tuple
 from tilewright.ir.expressions import as_constant
 from tilewright.ir.types import TensorType, Type
 from tilewright.jit.arrays import torch_dtype
@@ -82,9 +83,7 @@ def do_bench(
 
 
 def _times(torch: Any, fn: Callable[[], Any], count: int) -> list[float]:
-    events = [
-        [torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)
-    ]
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
     for begin, end in events:
         begin.record()
         fn()
@@ -204,7 +203,7 @@ class Profiler:
 def _listed(value: Any) -> list[Any]:
     if value is None:
         return []
-    return list(value) if isinstance(value, list | tuple) else [value]
+    return list(as_tuple(value))
 
 
 def make_tensor(shape: Sequence[int], type: TensorType, supply: TensorSupplyType) -> Any:

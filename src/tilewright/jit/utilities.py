@@ -44,9 +44,7 @@ def main() -> None:
 
 def _as_it_is(function: Any = None, *_: Any, **__: Any) -> Any:
     """Leave a test as it is: what it asks for, the simulator has."""
-    if callable(function):
-        return function
-    return lambda given: given
+    return function if callable(function) else _as_it_is
 
 
 requires_cuda: Callable[..., Any] = _as_it_is
@@ -63,6 +61,12 @@ def chip() -> Any:
     if asked is not None or own is None:
         return target_named(asked or DEFAULT_ORDER[0])
     return own
+
+
+def get_target_compute_version(target: Any = None) -> str:
+    """Give the capability of the chip that programs are run for, as "9.0"."""
+    major, minor = divmod(chip().capability, 10)
+    return f"{major}.{minor}"
 
 
 def get_num_sms(device_id: int = 0) -> int:

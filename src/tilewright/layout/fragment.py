@@ -25,6 +25,8 @@ from tilewright.layout.spec import Iter, Iters
 from tilewright.layout.split import add, scale
 from tilewright.layout.tile import TileLayout
 
+_WARP = 32
+
 
 @dataclass(frozen=True)
 class Digit:
@@ -76,8 +78,8 @@ class Fragment:
 
     def _is_injective(self) -> bool:
         threads, registers = self.owners
-        places = threads * (int(registers.max()) + 1) + registers
-        return np.unique(places).size == places.size
+        places = (threads * (int(registers.max()) + 1) + registers).ravel()
+        return bool(places.min() >= 0 and np.bincount(places).max() <= 1)
 
     # ---- how many
 
@@ -159,14 +161,6 @@ class Fragment:
         """Tell whether a thread that has an element has all that differ along an axis only."""
         return all(each.axis == m for each in self.groups[dim])
 
-    def covers(self, other: Fragment) -> bool:
-        """Tell whether each thread that has an element of another fragment has it here too."""
-        if self.shape != other.shape:
-            return False
-        box = tuple(slice(0, extent) for extent in self.shape)
-        own, others = (each.owners[0][(slice(None), *box)] for each in (self, other))
-        return all(bool(np.any(own == each, axis=0).all()) for each in others)
-
     def drawn(self, beside: Fragment | None = None, rows: int = 4, columns: int = 8) -> str:
         """Draw some elements as a table of `thread:register`, for people.
 
@@ -224,12 +218,16 @@ def replicated(shape: Sequence[int], threads: int) -> Fragment:
     return Fragment(tuple(shape), TileLayout.from_iters(plain, copies))
 
 
-def divided(shape: Sequence[int], threads: int, width: int = 1) -> Fragment:
+def divided(
+    shape: Sequence[int], threads: int, width: int = 1, lanes: int | None = None
+) -> Fragment:
     """Divide a tile of any extents among threads, row by row, in runs of `width` elements.
 
-    Threads that are left over hold what others do; an extent that does not divide is rounded up,
-    in the domain. `width` is a power of two that divides the last extent, or counts as the
-    greatest one that does.
+    At most `lanes` threads share a row, if that is given and there are rows for all others.
+
+    Threads that are left over hold nothing; an extent that does not divide is rounded up, in the
+    domain, so that reductions meet powers of two of lanes. `width` is a power of two that divides
+    the last extent, or counts as the greatest one that does.
     """
     *outer, last = shape
     while last % width:
@@ -237,17 +235,27 @@ def divided(shape: Sequence[int], threads: int, width: int = 1) -> Fragment:
     digits: list[Iter] = [Iter(width, 1, m)]
     domain: list[int] = []
     registers, step = width, 1
-    for extent in (last // width, *reversed(outer)):
-        share = min(threads // step, 1 << (extent - 1).bit_length() if extent > 1 else 1)
-        share = next(each for each in range(share, 0, -1) if (threads // step) % each == 0)
+    few = threads
+    if lanes is not None and prod(outer) * lanes >= threads:
+        few = min(lanes, threads)
+    for at, extent in enumerate((last // width, *reversed(outer))):
+        share = _share(extent, (few if at == 0 else threads) // step, step)
         turns = -(-extent // share)
         digits[:0] = [Iter(turns, registers, m), Iter(share, step, tx)]
         registers, step = registers * turns, step * share
         domain.insert(0, turns * share)
     domain[-1] *= width
-    copies = (Iter(threads // step, step, tx),) if threads > step else ()
     kept = [each for each in digits if each.extent > 1] or [Iter(1, 1, m)]
-    return Fragment(tuple(shape), TileLayout.from_iters(kept, copies), tuple(domain))
+    return Fragment(tuple(shape), TileLayout.from_iters(kept), tuple(domain))
+
+
+def _share(extent: int, threads: int, step: int) -> int:
+    """Choose how many threads an axis is divided among, each `step` from the one before."""
+    whole = 1 << (extent - 1).bit_length() if extent > 1 else 1
+    if whole <= threads:
+        return whole
+    least = -(-extent // -(-extent // threads))
+    return min(threads, -(-least // _WARP) * _WARP if step == 1 else least)
 
 
 def digit_of(number: Any, digit: Digit, top: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -64,7 +64,9 @@ class FragmentFunction:
         """Give the threads, with replicas along a first axis, and the registers."""
         grids = list(np.meshgrid(*map(np.arange, self.shape), indexing="ij"))
         threads = [
-            np.broadcast_to(self.thread(*grids, *((copy,) if self.replicate > 1 else ())), self.shape)
+            np.broadcast_to(
+                self.thread(*grids, *((copy,) if self.replicate > 1 else ())), self.shape
+            )
             for copy in range(self.replicate)
         ]
         index = 0 if self.index is None else self.index(*grids)
@@ -111,7 +113,7 @@ def swizzled_layout(
 ) -> Any:
     """Give the layout in which rows of a shared buffer meet no bank twice, as wide as fits."""
     kind = as_dtype(buffer.dtype)
-    extents = _static(buffer.shape)
+    extents = list(_static(buffer.shape))
     modes = (
         SwizzleMode.SWIZZLE_128B_ATOM,
         SwizzleMode.SWIZZLE_64B_ATOM,
@@ -147,8 +149,7 @@ def _named(values: Any, convert: Callable[[Tensor, Any], Any]) -> tuple[tuple[st
             found=repr(values),
         )
     found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        buffer: Any = key
+    for buffer, value in cast("Mapping[Any, Any]", values).items():
         if not isinstance(buffer, Tensor) or not isinstance(buffer.expr, Var):
             raise FrontendError(
                 "this is no buffer",

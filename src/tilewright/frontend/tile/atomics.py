@@ -24,7 +24,6 @@ from tilewright.ir.expressions import (
     cast,
     constant,
     int32,
-    unary,
 )
 from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Assign, While
@@ -203,9 +202,7 @@ def atomic_load(src: Any, memory_order: str = "seq_cst") -> Any:
         issue(named.THREAD_FENCE)
     kind = "relaxed" if order == "relaxed" else "acquire"
     bits = place.dtype.bits
-    form = named.form(
-        memory.ld, sem=kind, scope="gpu", space=_space(place), type=f"b{bits}"
-    )
+    form = named.form(memory.ld, sem=kind, scope="gpu", space=_space(place), type=f"b{bits}")
     pointer = address_of(place.tensor, place.indices)
     return result("word", place.dtype, form, pointer)
 

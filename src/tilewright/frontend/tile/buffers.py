@@ -85,9 +85,7 @@ def _lies_in(var: Var, space: Space) -> bool:
     return isinstance(var.type, TensorType) and var.type.space is space
 
 
-def alloc_var(
-    dtype: Any, *given: Any, init: Any = None, scope: str = "local.var"
-) -> Cell:
+def alloc_var(dtype: Any, *given: Any, init: Any = None, scope: str = "local.var") -> Cell:
     """Declare a number that is assigned to, of each thread for itself."""
     for each in given:
         if not (isinstance(each, str) and each.startswith("local")):

@@ -5,6 +5,7 @@ May import `base`, `ir` and the modules of `frontend`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,11 @@ def align_up(x: Any, y: Any) -> Any:
     return math.ceildiv(x, y) * y
 
 
+def quotient(x: Any, y: Any) -> Any:
+    """Divide a number by another."""
+    return x / y
+
+
 def fast_rcp(x: Any) -> Any:
     """Divide 1 by a number."""
     return 1.0 / x
@@ -92,12 +98,12 @@ def exactly(op: str) -> Callable[..., Any]:
 
 
 _IEEE: dict[str, Callable[..., Any]] = {
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "fdiv": lambda x, y: x / y,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "fdiv": quotient,
     "fmaf": math.fma,
-    "frcp": lambda x: 1.0 / x,
+    "frcp": fast_rcp,
     "fsqrt": math.FUNCTIONS["sqrt"],
     "frsqrt": math.FUNCTIONS["rsqrt"],
 }
@@ -140,6 +146,11 @@ def linear_index(*given: Any) -> Any:
     for index, extent in zip(indices[1:], extents, strict=True):
         found = found * extent + index
     return found
+
+
+def constant_of(value: Any, dtype: Any = None) -> Any:
+    """Make a number of a type, by default that which the number has by itself."""
+    return lift_value(value) if dtype is None else math.cast(value, dtype)
 
 
 FUNCTIONS: dict[str, Any] = {

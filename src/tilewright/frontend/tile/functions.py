@@ -153,15 +153,12 @@ def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Tensor:
 
 def _shape_and_type(shape: tuple[Any, ...], dtype: Any) -> tuple[Any, Any]:
     """Read `T.empty((m, n), dtype)` and `T.empty(m, n, dtype=…)`."""
-    match shape:
-        case (tuple() | list() as first,):
-            return first, dtype
-        case (tuple() | list() as first, kind):
-            return first, kind
-        case (*first, kind) if first and as_dtype_or_none(kind) is not None:
-            return tuple(first), kind
-        case _:
-            return shape, dtype
+    first, last = shape[0] if shape else (), shape[-1] if shape else None
+    if isinstance(first, tuple | list):
+        return as_tuple(first), shape[1] if len(shape) > 1 else dtype
+    if len(shape) > 1 and as_dtype_or_none(last) is not None:
+        return shape[:-1], last
+    return shape, dtype
 
 
 def _global(shape: Any, dtype: Any) -> TensorType:
@@ -170,9 +167,7 @@ def _global(shape: Any, dtype: Any) -> TensorType:
 
 def annotate_pass_configs(configs: Mapping[Any, Any]) -> None:
     """Ask for configurations of the compiler, as `pass_configs` of `jit` do."""
-    reader().facts.options.setdefault("pass_configs", {}).update(
-        {str(key): value for key, value in configs.items()}
-    )
+    reader().facts.options.setdefault("pass_configs", {}).update(configs)
 
 
 def annotate_compile_flags(flags: Any) -> None:
@@ -190,5 +185,3 @@ def func_attr(attributes: Mapping[str, Any]) -> None:
 def assume(condition: Any) -> None:
     """State what holds whenever this is reached; nothing here depends on it."""
     del condition
-
-

@@ -179,7 +179,10 @@ def warpgroups(*groups: Any) -> WarpGroups:
     """Run the body of a `with` in some warpgroups, of 128 threads each, by their numbers."""
     if not groups:
         raise FrontendError(
-            "no warpgroup is named", code="bad-call", location=here(), expected="T.ws(0), T.ws(0, 1)"
+            "no warpgroup is named",
+            code="bad-call",
+            location=here(),
+            expected="T.ws(0), T.ws(0, 1)",
         )
     own = SpecialRegister("warpgroup_id", location=here())
     numbers = [constant_int(each, "the number of a warpgroup") for each in groups]

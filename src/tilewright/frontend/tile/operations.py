@@ -1,6 +1,6 @@
 """The tile operations of the tile dialect: copies, fills, products, reductions, scans.
 
-May import `base`, `ir` and the modules of `frontend`. Each function adds one statement of `ir.tile`.
+May import `base`, `ir` and the modules of `frontend`. Each function adds a statement of `ir.tile`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.issuing import issue
+from tilewright.frontend.taking import as_place
+from tilewright.frontend.tensors import Tensor
 from tilewright.frontend.tile.regions import element, operand, paired, shape_text, tile
 from tilewright.frontend.values import constant_int, lift, stored, wrap
-from tilewright.ir.expressions import Expr, as_constant, cast, int32, truth
+from tilewright.ir.expressions import Expr, Var, as_constant, cast, int32, truth
 from tilewright.ir.shapes import tensor_type
-from tilewright.ir.statements import Store
+from tilewright.ir.statements import Assign, Store
 from tilewright.ir.tile import (
     POLICIES,
     REDUCTIONS,
@@ -108,7 +110,7 @@ def tma_copy(
     eviction_policy: str | None = None,
     annotations: Any = None,
 ) -> None:
-    """Copy a tile in bulk: into shared memory with arrival at a barrier, or out of it as a group."""
+    """Copy a tile in bulk: into shared memory, arriving at a barrier, or out of it as a group."""
     _choice("eviction_policy", eviction_policy, _EVICTION)
     _not_there("cluster_mask", cluster_mask)
     source, target = paired(operand(src, "src", 0), operand(dst, "dst", 1))
@@ -152,7 +154,11 @@ def transpose(src: Any, dst: Any, annotations: Any = None) -> None:
 
 
 def fill(buffer: Any, value: Any, annotations: Any = None) -> None:
-    """Set all elements of a tile."""
+    """Set all elements of a tile; or a variable."""
+    place = None if isinstance(buffer, Tensor) else as_place(buffer)
+    if isinstance(place, Var) and place.name in current().cells:
+        current().emit(Assign(place, stored(value, place.dtype), location=here()))
+        return
     target = tile(buffer, "buffer", 0)
     held = stored(value, tensor_type(target).dtype)
     current().emit(FillTile(target, held, location=here()))
@@ -245,7 +251,9 @@ def _product(
             expected="T.GemmWarpPolicy.Square, FullRow or FullCol",
             found=repr(policy),
         )
-    a, b, c = (tile(each, name, at) for at, (name, each) in enumerate(zip("ABC", (A, B, C))))
+    a, b, c = (
+        tile(each, name, at) for at, (name, each) in enumerate(zip("ABC", (A, B, C), strict=True))
+    )
     flags = bool(transpose_a), bool(transpose_b)
     _check_product(a, b, c, *flags)
     made = GemmTile(
@@ -261,7 +269,10 @@ def _product(
 
 def _check_product(a: Expr, b: Expr, c: Expr, transpose_a: bool, transpose_b: bool) -> None:
     """Hold the extents of a product's tiles against one another."""
-    left, right, out = (_matrix(each, name, at) for at, (name, each) in enumerate(zip("ABC", (a, b, c))))
+    left, right, out = (
+        _matrix(each, name, at)
+        for at, (name, each) in enumerate(zip("ABC", (a, b, c), strict=True))
+    )
     m, k = left[::-1] if transpose_a else left
     k_too, n = right[::-1] if transpose_b else right
     if None not in (m, k, k_too, n, *out) and ((m, n) != out or k != k_too):
@@ -332,9 +343,7 @@ def reduction(op: str) -> Any:
         axis = _axis_of(source, dim)
         _check_reduced(source, target, axis)
         current().emit(
-            ReduceTile(
-                op, source, target, axis, bool(clear), bool(nan_propagate), location=here()
-            )
+            ReduceTile(op, source, target, axis, bool(clear), bool(nan_propagate), location=here())
         )
 
     reduce.__name__ = f"reduce_{op}"
@@ -408,7 +417,6 @@ def scan(op: str) -> Any:
     run.__name__ = f"cum{op}"
     run.__doc__ = f"Write the running {op} along an axis; see `ir.tile.ScanTile`."
     return run
-
 
 
 FUNCTIONS: dict[str, Any] = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, NoReturn
@@ -18,7 +19,6 @@ from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
 from tilewright.frontend.annotations import (
     PointerKind,
-    TensorKind,
     check_symbols,
     parameter_type,
     symbols_of,
@@ -116,7 +116,8 @@ class TileReader(Reader):
         unknown = symbols_of([type])
         known = {each.name for each in symbols_of([each.type for each in self.params])}
         known |= {each.name for each in self.params}
-        if missing := [each.name for each in unknown if each.name not in known]:
+        missing = [each.name for each in unknown if each.name not in known]
+        if missing and not self.facts.declaring:
             raise FrontendError(
                 f"no argument tells what {missing[0]} is",
                 code="bad-annotation",
@@ -153,6 +154,13 @@ class TileReader(Reader):
             sorted((*self.params, var), key=lambda each: ranked.get(each.name, len(order)))
         )
         self.frame.bind(name, Binding(wrap(var), var.location))
+
+    def held(self, name: str, value: Any) -> Any:
+        """Bind what is computed in a kernel; on the host expressions stay, for shapes to have."""
+        plain = isinstance(value, Value) and isinstance(value.expr.type, ScalarType)
+        if self.opened is None and plain and not self.builder.reads_state(value.expr):
+            return value
+        return super().held(name, value)
 
     # ---- kernels
 
@@ -301,8 +309,7 @@ def reference_names(function: Callable[..., Any]) -> set[str]:
     return {
         name
         for name, kind in found.items()
-        if isinstance(kind, Reference)
-        or (isinstance(kind, str) and _is_ref(ast.Constant(kind)))
+        if isinstance(kind, Reference) or (isinstance(kind, str) and _is_ref(ast.Constant(kind)))
     }
 
 
@@ -355,10 +362,8 @@ def declare(
     reader, source = _reader(function, around, facts)
     with reader.builder.activate():
         _bind_constants(reader, constants)
-        try:
+        with suppress(Reached):
             reader.read_program(function.__name__, source, {})
-        except Reached:
-            pass
         types = {each.name: each.type for each in reader.params if each not in facts.allocated}
         return Declared(types, tuple(facts.constants))
 

@@ -17,6 +17,7 @@ from tilewright.base.errors import FrontendError
 from tilewright.frontend.builder import current, here
 from tilewright.frontend.math import ceildiv, extremum
 from tilewright.frontend.storage import local_scalar
+from tilewright.frontend.tile.launch import block_extents
 from tilewright.frontend.values import Cell, stored, wrap
 from tilewright.ir.statements import Assign
 
@@ -46,7 +47,7 @@ class PersistentTileScheduler:
         self._fast, self._slow = (rows, num_n_tiles) if column_major else (num_n_tiles, rows)
         self._panel, self._down = swizzle_size, column_major
         self._total = rows * num_n_tiles
-        self._step = num_workers
+        self._step, self._cluster = num_workers, cluster_size
         prefix = f"{name}_" if name else ""
         self._cells: dict[str, Cell] = {}
         if stateful:
@@ -73,14 +74,7 @@ class PersistentTileScheduler:
 
     def next_tile(self, step: Any = None) -> None:
         """Go on by the number of workers, or by a step."""
-        by = self._step if step is None else step
-        if by is None:
-            raise FrontendError(
-                "the scheduler does not know how many workers there are",
-                code="bad-call",
-                location=here(),
-                hint="T.PersistentTileScheduler(…, num_workers=…), the extent of the grid",
-            )
+        by = self._workers() if step is None else step
         self._set("current_iter", self.current_iter + 1)
         self._set("linear_idx", self.linear_idx + by)
         self._find()
@@ -108,6 +102,15 @@ class PersistentTileScheduler:
     def current_iter(self) -> Any:
         """Count the tiles that this worker has done."""
         return self._get("current_iter")
+
+    def _workers(self) -> Any:
+        """Count the workers: as given, or all clusters of the grid."""
+        if self._step is not None:
+            return self._step
+        found: Any = 1
+        for extent in block_extents():
+            found = found * extent
+        return found // self._cluster if self._cluster > 1 else found
 
     def _find(self) -> None:
         row, column = self.coord(self.linear_idx)

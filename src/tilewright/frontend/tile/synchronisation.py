@@ -22,7 +22,6 @@ from tilewright.frontend.values import constant_int, wrap
 from tilewright.ir.expressions import (
     Expr,
     SpecialRegister,
-    as_constant,
     binary,
     cast,
     constant,
@@ -65,14 +64,13 @@ def syncthreads_count(predicate: Any) -> Any:
 # ---------------------------------------------------------------------------- mbarriers
 
 
-def _barrier(value: Any) -> Any:
+def barrier_address(value: Any) -> Any:
     """Point at a barrier: one of several, or the only one of a buffer."""
     place = element(value)
     if place is not None and _is_barrier(place.tensor):
         return wrap(address_of(place.tensor, place.indices))
-    if isinstance(value, Tensor) and _is_barrier(value.expr):
-        if len(value.shape) == 1 and value.shape[0] == 1:
-            return value.ptr_to([0])
+    if isinstance(value, Tensor) and _is_barrier(value.expr) and value.shape == (1,):
+        return value.ptr_to([0])
     raise FrontendError(
         "this is no barrier",
         code="operand-type",
@@ -89,7 +87,7 @@ def _is_barrier(tensor: Expr) -> bool:
 
 def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
     """Wait until the phase of that parity of a barrier has completed."""
-    cuda.mbarrier_wait(_barrier(mbarrier), parity)
+    cuda.mbarrier_wait(barrier_address(mbarrier), parity)
 
 
 def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
@@ -100,17 +98,17 @@ def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
             code="not-supported",
             location=argument_place("cta_id", 1),
         )
-    issue(named.MBARRIER_ARRIVE, _barrier(mbarrier).expr)
+    issue(named.MBARRIER_ARRIVE, barrier_address(mbarrier).expr)
 
 
 def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
     """Let a barrier expect a number of bytes more."""
-    issue(named.MBARRIER_EXPECT_TX, _barrier(mbarrier).expr, uint32(tx))
+    issue(named.MBARRIER_EXPECT_TX, barrier_address(mbarrier).expr, uint32(tx))
 
 
 def mbarrier_arrive_expect_tx(mbarrier: Any, tx: Any) -> None:
     """Let a barrier expect a number of bytes more, and arrive at it once."""
-    issue(named.MBARRIER_ARRIVE_EXPECT_TX, _barrier(mbarrier).expr, uint32(tx))
+    issue(named.MBARRIER_ARRIVE_EXPECT_TX, barrier_address(mbarrier).expr, uint32(tx))
 
 
 def products_arrive(mbar: Any, arrive_2cta: bool = False) -> None:
@@ -124,7 +122,7 @@ def products_arrive(mbar: Any, arrive_2cta: bool = False) -> None:
             code="not-supported",
             location=argument_place("arrive_2cta", 1),
         )
-    barrier = _barrier(mbar).expr
+    barrier = barrier_address(mbar).expr
     elected = result("elected", BOOL, named.ELECT, constant(FULL_MASK, UINT32))
     with current().block() as issued:
         issue(named.TENSOR_COMMIT, barrier)

@@ -14,6 +14,8 @@ from tilewright.base.errors import FrontendError
 from tilewright.frontend import annotations
 from tilewright.frontend.annotations import PointerKind, TensorKind, pointer
 from tilewright.frontend.builder import argument_place, here
+from tilewright.frontend.storage import decl_tensor
+from tilewright.frontend.tensors import Pointer
 from tilewright.frontend.values import as_dtype_or_none, as_tuple
 
 # What tensors are aligned to, in bytes: the widest access of a thread, and of a tensor map.
@@ -47,11 +49,12 @@ def _names(value: Any) -> bool:
 def _tensor(scope: str) -> Callable[..., TensorKind]:
     def make(
         shape: Any, dtype: Any = "float32", data: Any = None, scope: str | None = scope
-    ) -> TensorKind:
+    ) -> Any:
         element = INT64 if isinstance(dtype, PointerKind) else dtype
-        return annotations.tensor(
-            as_tuple(shape), element, scope or "global", ALIGNMENT, data=data
-        )
+        if isinstance(data, Pointer):
+            kind = annotations.tensor(as_tuple(shape), element, scope or "global")
+            return decl_tensor(data, ty_args=[kind])
+        return annotations.tensor(as_tuple(shape), element, scope or "global", ALIGNMENT, data=data)
 
     return make
 

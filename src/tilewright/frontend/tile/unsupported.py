@@ -48,18 +48,13 @@ TOP: dict[str, Any] = {
     ),
     **_all("im2col c2d_im2col tma_gather4 tma_scatter4", "this kind of bulk copy is not there yet"),
     **_all(
-        "access_ptr ptx_cp_async cp_async_barrier_noinc tma_load create_tma_descriptor "
+        "tma_load create_tma_descriptor "
         "tma_store_arrive tma_store_wait alloc_descriptor alloc_wgmma_desc "
         "alloc_tcgen05_smem_desc alloc_tcgen05_instr_desc",
         "it addresses memory below the level of tiles",
         "T.async_copy(…) and T.tma_copy(…) copy tiles",
     ),
     **_all("make_tensor make_tensor_from_addr match_buffer", "tensors are parameters"),
-    **_all(
-        "annotate_ws_schedule WSSchedule WSRole WSPipeline WSSync WSScope ws_op",
-        "schedules of warps are not there yet",
-        "branch on T.get_thread_binding(), or use `with T.ws(…)`",
-    ),
     **_all("rng_init rng_rand rng_rand_float", "there are no random numbers in kernels yet"),
     **_all("pdl_trigger pdl_sync", "launches do not overlap"),
     **_all(

@@ -101,8 +101,9 @@ def through(tile: Expr, indices: Sequence[Expr]) -> tuple[Expr, tuple[Expr, ...]
                 order = dict(zip(tile.axes, at, strict=True))
                 at = tuple(order[axis] for axis in range(len(order)))
             case Reshape():
-                outer, shape = static_shape(tile.type.shape), static_shape(
-                    tensor_type(tile.source).shape
+                outer, shape = (
+                    static_shape(tile.type.shape),
+                    static_shape(tensor_type(tile.source).shape),
                 )
                 if outer is None or shape is None or prod(outer) != prod(shape):
                     return tile, at
@@ -156,12 +157,12 @@ def in_blocks(stmt: ParallelTile, scene: TileScene) -> ParallelTile | For:
     block = scene.names.variable(f"{var.name}_block", _INDEX)
     within_block = scene.names.variable(var.name, _INDEX)
     value = binary("add", block * size, within_block)
-    named = rewrite(stmt.body, ((Var, lambda each: value if each.name == var.name else None),), top_down=True)
+    named = rewrite(
+        stmt.body, ((Var, lambda each: value if each.name == var.name else None),), top_down=True
+    )
     body: Block = (If(binary("lt", value, extent), named, location=stmt.location),)
     vars = (*stmt.vars[:at], within_block, *stmt.vars[at + 1 :])
     extents = (*stmt.extents[:at], int32(size), *stmt.extents[at + 1 :])
     inner = ParallelTile(vars, extents, body, stmt.layout, stmt.width, location=stmt.location)
     turns = (extent + (size - 1)) // size
-    return For(
-        block, int32(0), turns, int32(1), (in_blocks(inner, scene),), location=stmt.location
-    )
+    return For(block, int32(0), turns, int32(1), (in_blocks(inner, scene),), location=stmt.location)

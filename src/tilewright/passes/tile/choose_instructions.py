@@ -36,6 +36,7 @@ from tilewright.ir.visit import root, walk, walk_kinds
 from tilewright.isa import tensor_memory as isa_tensor_memory
 from tilewright.layout import default_layout
 from tilewright.passes.analysis.threads import WARP, Threads, block_threads
+from tilewright.passes.tile.bulk_stores import with_bulk_stores
 from tilewright.passes.tile.gemm_shapes import check_mma, check_tcgen05
 from tilewright.passes.tile.lower_tma import check_tma, sides
 from tilewright.passes.tile.scene import Names, thread_count
@@ -56,7 +57,8 @@ def choose_instructions(program: Program, target: Target) -> Program:
 def _kernel(kernel: Kernel, target: Target) -> Kernel:
     if not any(True for _ in walk_kinds(kernel.body, TileStmt)):
         return kernel
-    kernel = _with_boxes(_with_barrier(_with_tensor_memory(kernel, target)))
+    kernel = with_bulk_stores(_with_tensor_memory(kernel, target), target)
+    kernel = _with_boxes(_with_barrier(kernel))
     choice = _Choice(target, thread_count(kernel), _phases(kernel))
     body = choice.block(kernel.body, block_threads(kernel), {})
     return replace(kernel, body=_with_phases(body, choice.phases))

@@ -44,12 +44,17 @@ class Division:
 
 
 def freely(
-    vars: Sequence[Var], extents: Sequence[int], threads: int, width: int, first: int
+    vars: Sequence[Var],
+    extents: Sequence[int],
+    threads: int,
+    width: int,
+    first: int,
+    lanes: int | None = None,
 ) -> Division:
     """Divide points row by row, in runs of `width`; see `divided`."""
     if not vars:
         return Division(divided((1,), threads), (Var(AXIS, INDEX),), (), (), first)
-    return along(divided(extents, threads, width), vars, first)
+    return along(divided(extents, threads, width, lanes), vars, first)
 
 
 def along(box: Fragment, vars: Sequence[Var], first: int) -> Division:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from tilewright.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, DType, dtype
 from tilewright.base.errors import TileContractError
 from tilewright.base.spaces import Space
 from tilewright.base.targets import Target
@@ -16,14 +16,27 @@ from tilewright.ir.expressions import Expr, Var
 from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.tile import GemmTile
 from tilewright.ir.visit import root
+from tilewright.isa import warp_matrix
+from tilewright.isa.named import form
 from tilewright.isa.tensor_core import COMBINATIONS, shapes
 from tilewright.passes.tile.views import matrix
 from tilewright.passes.tile.warp_grid import COLUMNS, ROWS, feasible_warps, warp_grid
 
 _WARP = 32
-# The types of A and B, and of C, by what multiplies them: along which K goes in steps of 32 bytes.
-_STEP = 256  # bits
-_MMA = ((FLOAT16, FLOAT32), (BFLOAT16, FLOAT32))
+_STEP = 256  # bits of K that an instruction takes
+# What warps multiply by, by the types of A and B, and of C. Of a float32 the bits of a tf32 count.
+INSTRUCTIONS = {
+    (FLOAT16, FLOAT32): form(warp_matrix.mma_sync, shape="m16n8k16", type="f16", btype="f16"),
+    (BFLOAT16, FLOAT32): form(warp_matrix.mma_sync, shape="m16n8k16", type="bf16", btype="bf16"),
+    (FLOAT16, FLOAT16): form(warp_matrix.mma_half, shape="m16n8k16"),
+    (FLOAT32, FLOAT32): form(warp_matrix.mma_tf32, shape="m16n8k8"),
+    (dtype("int8"), INT32): form(
+        warp_matrix.mma_integer, shape="m16n8k32", satfinite="", type="s8", btype="s8"
+    ),
+    (dtype("uint8"), INT32): form(
+        warp_matrix.mma_integer, shape="m16n8k32", satfinite="", type="u8", btype="u8"
+    ),
+}
 # The kind of a product of the tensor core, by its types; D of 16 bits is left out, as loads of it
 # take the halves of cells apart.
 _KINDS = {
@@ -110,7 +123,7 @@ def grid_of(stmt: GemmTile, threads: int) -> tuple[int, int]:
 def check_mma(stmt: GemmTile, threads: int, target: Target) -> None:
     """Require that warps can multiply: types, spaces, extents, and a division among them."""
     found = problem(stmt)
-    _require_types(stmt, found, _MMA, f"warps of {target}")
+    _require_types(stmt, found, [*INSTRUCTIONS], f"warps of {target}")
     for name, each in (("A", stmt.a), ("B", stmt.b)):
         _require_space(stmt, name, each, (Space.SHARED, Space.FRAGMENT))
     if not stmt.waits:

@@ -42,7 +42,7 @@ from tilewright.ir.statements import (
     Store,
     While,
 )
-from tilewright.ir.visit import Node, block_fields, root, variables, walk, walk_kinds
+from tilewright.ir.visit import Node, defined, root, variables, walk, walk_kinds
 from tilewright.isa import atomics
 from tilewright.passes.analysis.facts import OPERATIONS, Fact, exactly
 from tilewright.passes.analysis.linear import Linear, linear_of
@@ -137,8 +137,11 @@ class _Known:
             return test
         # first > var for all 0 <= var < count, or first + var >= 0 for all of them
         sides = [
-            Linear({t: sign * by for t, by in first.terms.items() if sign * by > 0},
-                   max(sign * first.constant, 0), first.dtype).expression()
+            Linear(
+                {t: sign * by for t, by in first.terms.items() if sign * by > 0},
+                max(sign * first.constant, 0),
+                first.dtype,
+            ).expression()
             for sign in (1, -1)
         ]
         return binary("lt" if strict else "le", sides[1], sides[0], test.location)
@@ -258,11 +261,9 @@ class _Guarding:
 
     def expressions(self, stmt: Stmt, known: _Known) -> Stmt:
         """Guard what a statement itself reads."""
-        blocks = {id(each) for name in block_fields(type(stmt)) for each in getattr(stmt, name)}
 
         def visit(node: Node) -> Node:
-            is_value = isinstance(node, Expr) and id(node) not in blocks
-            return self.value(node, known) if is_value else node
+            return self.value(node, known) if isinstance(node, Expr) else node
 
         return map_children(stmt, visit)
 
@@ -301,13 +302,14 @@ class _Guarding:
 
 
 def _truth(condition: Expr, known: _Known) -> bool | None:
-    if isinstance(condition, Binary) and condition.op == "logical_and":
-        sides = [_truth(each, known) for each in (condition.left, condition.right)]
-        return True if all(sides) else False if False in sides else None
-    if isinstance(condition, Binary) and condition.op in _OPPOSITE:
-        if condition.left.dtype.is_integer and known.proves(condition):
-            return True
-    return known.ranges.truth(condition)
+    match condition:
+        case Binary(op="logical_and"):
+            sides = [_truth(each, known) for each in (condition.left, condition.right)]
+            return True if all(sides) else False if False in sides else None
+        case Binary(op="lt" | "le" | "gt" | "ge", left=Expr(dtype=kind)) if kind.is_integer:
+            return True if known.proves(condition) else known.ranges.truth(condition)
+        case _:
+            return known.ranges.truth(condition)
 
 
 def _all(tests: Sequence[Expr]) -> Expr:
@@ -363,7 +365,7 @@ def _conjuncts(condition: Expr) -> list[Expr]:
 
 
 def _changes(test: Expr, loop: For) -> bool:
-    made = {each.var for each in walk(loop.body) if hasattr(each, "var")}
+    made = set(defined(loop.body))
     return any(
         isinstance(each, Load) or (isinstance(each, Var) and (each == loop.var or each in made))
         for each in walk(test)

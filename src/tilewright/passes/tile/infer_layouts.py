@@ -1,70 +1,51 @@
-"""Infer where the elements of fragments are, and how parallel loops are divided.
+"""Infer where the elements of fragments are.
 
 May import `base`, `layout`, `ir` and the modules of this folder above. What hardware or the
 program has decided is known first; it is carried along loops and reductions; where nothing is
-known, a loop is divided freely, in vectors where memory allows. A fragment that is read where all
-threads need it is held by all of them, and so is a small one that no other layout suits.
+known, a loop is divided freely. A fragment that is read where all threads need it is held by all of
+them, and so is a small one that no other layout suits.
 
     T.gemm(a, b, acc); for i, j in T.Parallel(…): acc[i, j] *= s[i]     # s follows acc
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
-from tilewright.base.spaces import Space
-from tilewright.ir.expressions import Load, Var
+from tilewright.ir.expressions import Load, Var, as_constant
 from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.statements import Block, If, Stmt, Store
-from tilewright.ir.tile import ParallelTile, ReduceTile, TileStmt
-from tilewright.ir.visit import Node, block_fields, children, root, walk, walk_kinds
+from tilewright.ir.tile import AnnotateTile, ParallelTile, ReduceTile, TileStmt
+from tilewright.ir.visit import Node, block_fields, children, root, walk_kinds
 from tilewright.layout.fragment import Fragment, divided, replicated
-from tilewright.passes.analysis.facts import Fact
-from tilewright.passes.tile.division import (
-    AXIS,
-    INDEX,
-    Division,
-    along,
-    depends,
-    following,
-    freely,
-    inlined,
+from tilewright.passes.tile.divide_loops import (
+    Conflict,
+    Use,
+    accesses_of,
+    conflicting,
+    divide,
+    indented,
+    is_fragment,
+    loop_width,
 )
-from tilewright.passes.tile.points import Access, Points
-from tilewright.passes.tile.runs import WIDEST, start_of_run, widest_run
+from tilewright.passes.tile.division import depends, inlined
+from tilewright.passes.tile.fragments import same_places
+from tilewright.passes.tile.points import Access
+from tilewright.passes.tile.proposals import proposed
 from tilewright.passes.tile.scene import TileScene, narrowed
 
 # Elements of a fragment that all threads may hold where nothing else suits.
 _MOST_REPLICATED = 1024
 _MOST_TRIES = 8
+_WARP = 32
 
 # What a statement demands of the buffers that it works on, by their names.
 Demands = Callable[[TileStmt, TileScene], Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Use:
-    """A statement that says something of fragments, in the scene of the threads that execute it."""
-
-    stmt: TileStmt
-    scene: TileScene
-    accesses: tuple[Access, ...] = ()
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Two accesses of one loop, of which no division of the loop gives each thread both."""
-
-    stmt: ParallelTile
-    one: Access
-    other: Access
 
 
 # ---------------------------------------------------------------------------- what there is
@@ -72,23 +53,7 @@ class Conflict:
 
 def fragments_of(body: Block) -> dict[str, Var]:
     """List the fragments that a body mentions, by name."""
-    return {each.name: each for each in walk_kinds(body, Var) if _is_fragment(each)}
-
-
-def _is_fragment(tensor: Any) -> bool:
-    return isinstance(tensor, Var) and getattr(tensor.type, "space", None) is Space.FRAGMENT
-
-
-def accesses_of(stmt: ParallelTile) -> tuple[Access, ...]:
-    """List the accesses of fragments in a parallel loop, writes first."""
-    found: dict[Any, Access] = {}
-    for each in walk(stmt.body):
-        if isinstance(each, Load | Store) and _is_fragment(buffer := root(each.tensor)):
-            assert isinstance(buffer, Var)
-            writes = isinstance(each, Store)
-            access = Access(buffer, each.indices, writes, each.location or stmt.location)
-            found.setdefault((buffer.name, each.indices, writes), access)
-    return tuple(sorted(found.values(), key=lambda each: not each.writes))
+    return {each.name: each for each in walk_kinds(body, Var) if is_fragment(each)}
 
 
 def uses_of(body: Block, scene: TileScene) -> list[Use]:
@@ -124,7 +89,7 @@ def _needed_by_all(body: Block, uses: list[Use]) -> set[str]:
         buffer.name
         for stmt in body
         for each in _outside_loops(stmt)
-        if isinstance(each, Load | Store) and _is_fragment(buffer := root(each.tensor))
+        if isinstance(each, Load | Store) and is_fragment(buffer := root(each.tensor))
         if isinstance(buffer, Var)
     }
     for use in uses:
@@ -136,106 +101,6 @@ def _needed_by_all(body: Block, uses: list[Use]) -> set[str]:
     return found
 
 
-# ---------------------------------------------------------------------------- loops
-
-
-def extents_of(stmt: ParallelTile) -> tuple[int, ...]:
-    """Give the extents of a loop, which are constant here."""
-    extents = static_shape(stmt.extents)
-    assert extents is not None
-    return extents
-
-
-def divide(use: Use, known: TileScene) -> Points | Conflict:
-    """Divide a loop such that each thread holds what it needs of the fragments that are known."""
-    stmt = use.stmt
-    assert isinstance(stmt, ParallelTile)
-    held = [each for each in use.accesses if each.buffer.name in known.fragments]
-    scene = replace(
-        use.scene, fragments=known.fragments, homes=known.homes, registers=known.registers
-    )
-    if isinstance(stmt.layout, Fragment):
-        points = Points.of(stmt.vars, along(stmt.layout, stmt.vars, scene.first), scene)
-        wrong = _unfit(points, held)
-        return points if wrong is None else Conflict(stmt, held[0], wrong)
-    first: tuple[Access, Access] | None = None
-    for driver, division in _candidates(use, held, scene):
-        points = Points.of(stmt.vars, division, scene)
-        wrong = _unfit(points, held)
-        if wrong is None:
-            return points
-        if driver is not None:
-            first = first or (driver, wrong)
-    one, other = first or (held[0], held[-1])
-    return Conflict(stmt, one, other)
-
-
-def _candidates(
-    use: Use, held: list[Access], scene: TileScene
-) -> Iterator[tuple[Access | None, Division]]:
-    stmt = use.stmt
-    assert isinstance(stmt, ParallelTile)
-    extents = extents_of(stmt)
-
-    def rank(each: Access) -> tuple[bool, int]:
-        return not each.writes, scene.fragments[each.buffer.name].replicas
-
-    def everywhere(each: Access) -> bool:
-        fragment = scene.fragments[each.buffer.name]
-        return not each.writes and fragment.replicas >= scene.threads
-
-    drivers = sorted(held, key=rank)
-    if all(map(everywhere, drivers)):
-        yield None, freely(stmt.vars, extents, scene.threads, loop_width(use), scene.first)
-    written = {each.buffer.name for each in held if each.writes}
-    for each in drivers:
-        names = (Var(f"{AXIS}{at}", INDEX) for at in count())
-        found = following(
-            scene.fragments[each.buffer.name],
-            scene.homes[each.buffer.name],
-            [inlined(index, scene.bindings) for index in each.indices],
-            stmt.vars,
-            extents,
-            [next(names) for _ in range(2 * len(each.indices) + 1)],
-            each.buffer.name in written,
-        )
-        if found is not None:
-            yield each, found
-
-
-def _unfit(points: Points, held: list[Access]) -> Access | None:
-    """Find an access whose element some thread does not hold, or holds and does not write."""
-    scene = points.scene
-    for each in held:
-        fragment, home = scene.fragments[each.buffer.name], scene.homes[each.buffer.name]
-        if points.places(fragment, home, each.indices) is None:
-            return each
-        if each.writes and not points.covers(fragment, home, each.indices):
-            return each
-    return None
-
-
-def loop_width(use: Use) -> int:
-    """Choose how many neighbours a thread takes at once: what memory allows, and no fewer threads."""
-    stmt = use.stmt
-    assert isinstance(stmt, ParallelTile)
-    if not stmt.vars:
-        return 1
-    extents = extents_of(stmt)
-    facts = {var.name: Fact(0, extent - 1) for var, extent in zip(stmt.vars, extents, strict=True)}
-    ranges = use.scene.ranges.with_facts(facts)
-    last, most = stmt.vars[-1], WIDEST
-    widths: list[int] = []
-    for each in walk(stmt.body):
-        if isinstance(each, Load | Store) and start_of_run(each.indices, last) is not None:
-            if tensor_type(each.tensor).space in (Space.GLOBAL, Space.SHARED):
-                widths.append(widest_run(each, last, most, ranges))
-    width = min(min(widths, default=1), stmt.width or most)
-    while width > 1 and prod(extents) // width < use.scene.threads:
-        width //= 2
-    return 1 << (width.bit_length() - 1)
-
-
 # ---------------------------------------------------------------------------- the inference
 
 
@@ -243,8 +108,8 @@ class Inference:
     """Finds a layout for every fragment of a kernel."""
 
     def __init__(self, body: Block, scene: TileScene, demands: Demands) -> None:
-        self.uses = uses_of(body, scene)
         self.buffers = fragments_of(body)
+        self.uses = self._within_warps(uses_of(body, scene))
         self.scene = scene
         self.reasons: dict[str, Location | None] = {}
         # Results of reductions are where these leave them.
@@ -277,19 +142,33 @@ class Inference:
         assert first is not None
         raise conflicting(*first)
 
+    def _within_warps(self, uses: list[Use]) -> list[Use]:
+        """Keep rows that are reduced in a warp, whose lanes need no shared memory for it."""
+        shapes = {
+            self._shape(each.name)
+            for use in uses
+            if isinstance(use.stmt, ReduceTile) and isinstance(each := root(use.stmt.source), Var)
+            if use.stmt.axis == len(self._shape(each.name)) - 1
+        }
+
+        def reduced(use: Use) -> bool:
+            return any(self._shape(each.buffer.name) in shapes for each in use.accesses)
+
+        return [replace(use, lanes=_WARP) if reduced(use) else use for use in uses]
+
     def _demanded(self, demands: Demands) -> TileScene:
-        """Collect what statements demand."""
+        """Collect what statements demand; what the program says of shared buffers goes first."""
         scene = self.scene
-        for use in self.uses:
+        for use in sorted(self.uses, key=lambda use: not isinstance(use.stmt, AnnotateTile)):
             for name, layout in demands(use.stmt, use.scene).items():
-                if isinstance(layout, Fragment):
-                    old = scene.fragments.get(name)
-                    if old is not None and not (old.covers(layout) and layout.covers(old)):
-                        raise _demanded_twice(name, old, layout, use.stmt, self.reasons[name])
-                    scene = scene if old else scene.holding(name, layout, use.scene.first)
-                    self.reasons.setdefault(name, use.stmt.location)
-                else:
-                    scene = replace(scene, layouts={**scene.layouts, name: layout})
+                if not isinstance(layout, Fragment):
+                    scene = replace(scene, layouts={name: layout, **scene.layouts})
+                    continue
+                old = scene.fragments.get(name)
+                if old is not None and not same_places(old, layout):
+                    raise _demanded_twice(name, old, layout, use.stmt, self.reasons[name])
+                scene = scene if old else scene.holding(name, layout, use.scene.first)
+                self.reasons.setdefault(name, use.stmt.location)
         return scene
 
     def _ordered(self) -> list[tuple[Use, Access]]:
@@ -305,7 +184,7 @@ class Inference:
             for each in use.accesses:
                 indices = [inlined(index, use.scene.bindings) for index in each.indices]
                 whole = [i for i in indices if not depends(i, use.stmt.vars)]
-                through = any(not hasattr(i, "value") for i in whole)
+                through = any(as_constant(i) is None for i in whole)
                 rank = (0 if through else 1, -loop_width(use), at)
                 found.append((rank, use, each))
         return [(use, each) for _, use, each in sorted(found, key=lambda each: each[0])]
@@ -334,7 +213,7 @@ class Inference:
         for each in use.accesses:
             if each.buffer.name in known.fragments or each.buffer.name in self.parts:
                 continue
-            found = points.proposed(self._shape(each.buffer.name), each.indices)
+            found = proposed(points, self._shape(each.buffer.name), each.indices)
             home = points.division.first
             if found is None or points.places(found, home, each.indices) is None:
                 continue
@@ -415,9 +294,7 @@ class Inference:
     def _span(self, name: str) -> tuple[int, int]:
         """Give the threads that have to do with a fragment: the first, and how many."""
         scenes = [
-            use.scene
-            for use in self.uses
-            if any(each.buffer.name == name for each in use.accesses)
+            use.scene for use in self.uses if any(each.buffer.name == name for each in use.accesses)
         ]
         if not scenes or name in self.everywhere:
             return self.scene.first, self.scene.threads
@@ -433,46 +310,10 @@ def reduced_layout(source: Fragment, shape: tuple[int, ...], axis: int) -> Fragm
 # ---------------------------------------------------------------------------- errors
 
 
-def conflicting(conflict: Conflict, known: TileScene) -> FrontendError:
-    """Build the error for a loop whose fragments are not held by the same threads."""
-    one, other = conflict.one, conflict.other
-    if one.buffer.name == other.buffer.name:
-        message = f"this loop uses elements of {one.buffer.name} that one thread does not hold"
-    else:
-        message = (
-            f"no thread holds both elements of {one.buffer.name} and {other.buffer.name} "
-            "that this loop uses together"
-        )
-    drawn = [_drawn(one, other, known)]
-    if one.buffer.name != other.buffer.name:
-        drawn.append(_drawn(other, one, known))
-    return FrontendError(
-        message,
-        code="layout-conflict",
-        location=other.location or conflict.stmt.location,
-        expected="fragments whose elements at one point of the loop are in the same threads",
-        found="two layouts (thread:register)",
-        hint="T.copy one of them into a fragment of its own, or into shared memory, first",
-        notes=tuple(drawn),
-    )
-
-
-def _drawn(access: Access, other: Access, known: TileScene) -> str:
-    fragment = known.fragments[access.buffer.name]
-    where = access.location
-    place = "" if where is None else f", used at line {where.line}"
-    table = fragment.drawn(known.fragments[other.buffer.name])
-    return f"{access.buffer.name}, {fragment.shape}{place}:\n{_indented(table)}"
-
-
-def _indented(table: str) -> str:
-    return textwrap.indent(table, "    ")
-
-
 def _demanded_twice(
     name: str, old: Fragment, new: Fragment, stmt: Stmt, before: Location | None
 ) -> FrontendError:
-    tables = [_indented(old.drawn(new)), _indented(new.drawn(old))]
+    tables = [indented(old.drawn(new)), indented(new.drawn(old))]
     earlier = "before" if before is None else f"at line {before.line}"
     return FrontendError(
         f"two statements need {name} to lie in different threads",

@@ -22,8 +22,6 @@ from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
     Expr,
-    Load,
-    SpecialRegister,
     Var,
     as_constant,
     constant,
@@ -31,8 +29,6 @@ from tilewright.ir.expressions import (
 from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import (
     Allocate,
-    Assign,
-    Bind,
     Block,
     Break,
     Continue,
@@ -46,15 +42,13 @@ from tilewright.ir.statements import (
     Stmt,
     While,
 )
-from tilewright.ir.tile import AllocateBarriers, CopyTile, GemmTile, ParallelTile, TileStmt
+from tilewright.ir.tile import AllocateBarriers, CopyTile, GemmTile, TileStmt
 from tilewright.ir.visit import root, walk, walk_kinds, walk_statements
 from tilewright.isa import named
 from tilewright.isa.declaration import Form
 from tilewright.passes.tile.boxes import Box, after_loop, apart, box_of, in_earlier_turn
 from tilewright.passes.tile.effects import Access, accesses
-
-# The registers that have one value in all threads of a CTA.
-_UNIFORM = ("ctaid", "nctaid", "ntid", "clusterid", "cluster_ctaid", "cluster_ctarank")
+from tilewright.passes.tile.parting import divergent, parts, varies
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,7 @@ class _Insertion:
 
     def __init__(self, kernel: Kernel) -> None:
         nodes = list(walk(kernel.body))
-        self.divergent = _divergent(kernel)
+        self.divergent = divergent(kernel)
         self.barriers = {e.var.name for e in nodes if isinstance(e, AllocateBarriers)}
         # What agents read of shared memory somewhere, and what they write.
         self.read_by_agents, self.written_by_agents = (
@@ -213,6 +207,9 @@ class _Insertion:
 
     def of(self, stmt: Stmt) -> list[Access]:
         found = [each for each in accesses(stmt) if each.buffer.name not in self.barriers]
+        if not isinstance(stmt, TileStmt):
+            # What a thread does with a tensor in global memory by itself is the program's own.
+            found = [e for e in found if tensor_type(e.buffer).space is not Space.GLOBAL]
         return [*found, *_waits_at(stmt)]
 
     def inside(self, stmt: Stmt) -> list[Access]:
@@ -284,7 +281,7 @@ class _Insertion:
 
     def is_steady(self, start: Expr) -> bool:
         return not any(
-            _varies(each, self.divergent) or (isinstance(each, Var) and each.name in self.cells)
+            varies(each, self.divergent) or (isinstance(each, Var) and each.name in self.cells)
             for each in walk(start)
         )
 
@@ -292,15 +289,7 @@ class _Insertion:
 
     def parts(self, stmt: If | For | While) -> bool:
         """Tell whether some threads may go another way than others."""
-        match stmt:
-            case For():
-                deciding: tuple[Expr, ...] = (stmt.start, stmt.stop, stmt.step)
-            case _:
-                deciding = (stmt.condition,)
-        return any(map(self.varies, deciding))
-
-    def varies(self, value: Expr) -> bool:
-        return any(_varies(each, self.divergent) for each in walk(value))
+        return parts(stmt, self.divergent)
 
 
 def _waits_at(stmt: Stmt) -> list[Access]:
@@ -327,58 +316,3 @@ def _landed(state: _State) -> _State:
     """Count what copies under way write as written by the threads that wait for them."""
     written = frozenset(_Pending(name, True, None) for name in state.landing)
     return replace(state, pending=state.pending | written, unfenced=state.unfenced | state.landing)
-
-
-# ---------------------------------------------------------------------------- who may part
-
-
-def _varies(node: object, divergent: set[str]) -> bool:
-    match node:
-        case SpecialRegister():
-            return node.name.split(".")[0] not in _UNIFORM
-        case Load():
-            # Threads may find different values, in registers or at different places.
-            return tensor_type(node.tensor).space is not Space.GLOBAL
-        case Var():
-            return node.name in divergent
-        case _:
-            return False
-
-
-def _divergent(kernel: Kernel) -> set[str]:
-    """List the names whose values may differ between the threads of a CTA."""
-    found: set[str] = set()
-    while True:
-        before = len(found)
-        _collect(kernel.body, found, False)
-        if len(found) == before:
-            return found
-
-
-def _collect(block: Block, found: set[str], parted: bool) -> None:
-    for stmt in block:
-        match stmt:
-            case Bind() | Declare() | Assign():
-                own = stmt.value is not None and any(_varies(e, found) for e in walk(stmt.value))
-                if own or (parted and not isinstance(stmt, Bind)):
-                    found.add(stmt.var.name)
-            case Instruct():
-                found |= {each.name for each in map(root, stmt.operands) if isinstance(each, Var)}
-            case If():
-                here = parted or any(_varies(each, found) for each in walk(stmt.condition))
-                _collect(stmt.then, found, here)
-                _collect(stmt.orelse, found, here)
-            case For():
-                bounds = (stmt.start, stmt.stop, stmt.step)
-                varies = any(_varies(each, found) for each in walk(bounds))
-                if varies:
-                    found.add(stmt.var.name)
-                _collect(stmt.body, found, parted or varies)
-            case While():
-                here = parted or any(_varies(each, found) for each in walk(stmt.condition))
-                _collect(stmt.body, found, here)
-            case ParallelTile():
-                found |= {each.name for each in stmt.vars}
-                _collect(stmt.body, found, True)
-            case _:
-                continue

@@ -1,9 +1,9 @@
 """Atomic operations on the elements of tiles.
 
-May import `base`, `isa`, `ir` and the modules of this folder above. Each element is combined once, by one
-thread; where no instruction does it, by trying until nobody else came between.
+May import `base`, `isa`, `ir` and the modules of this folder above. Each element is combined once,
+by one thread; where no instruction does it, by trying until nobody else came between.
 
-    T.atomic_add(C[by * 64, bx * 64], c)   ->   for i, j in T.Parallel(64, 64): red.add(C[…], c[i, j])
+    T.atomic_add(C[by * 64, 0], c)   ->   for i, j in T.Parallel(64, 64): red of C[…] and c[i, j]
 """
 
 from __future__ import annotations
@@ -105,5 +105,3 @@ def _by_exchange(
         Declare(again, constant(True, BOOL)),
         While(again, body, location=where),
     )
-
-

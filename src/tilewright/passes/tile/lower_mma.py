@@ -18,26 +18,33 @@ from tilewright.base.dtypes import INT32, UINT32, DType
 from tilewright.base.errors import FrontendError, TileContractError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
-from tilewright.ir.expressions import Expr, Var, as_constant, constant, int32
+from tilewright.ir.expressions import (
+    Expr,
+    Load,
+    SpecialRegister,
+    Var,
+    as_constant,
+    constant,
+    int32,
+)
 from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Allocate, Apply, Block, For, If, Stmt, Store
 from tilewright.ir.tile import GemmTile
 from tilewright.ir.types import ScalarType, TensorType
 from tilewright.ir.visit import root
-from tilewright.isa import matrix_moves, warp_matrix
+from tilewright.isa import matrix_moves
 from tilewright.isa.named import form
 from tilewright.layout import TileLayout, default_layout, laneid, m
 from tilewright.layout.axes import tx
 from tilewright.layout.fragment import Fragment
 from tilewright.layout.spec import Iter
 from tilewright.passes.tile.fragments import same_places
-from tilewright.passes.tile.gemm_shapes import Problem, grid_of, problem
+from tilewright.passes.tile.gemm_shapes import INSTRUCTIONS, Problem, grid_of, problem
 from tilewright.passes.tile.scene import TileScene
 from tilewright.passes.tile.views import box, extents_of, held, joined, matrix, split, words
 from tilewright.passes.tile.warp_grid import COLUMNS, ROWS
 
 _WARP = 32
-_TYPES = {"float16": "f16", "bfloat16": "bf16"}
 Grid = tuple[int, int]
 
 # ---------------------------------------------------------------------------- fragments
@@ -162,17 +169,17 @@ def lower_mma(stmt: GemmTile, scene: TileScene) -> Block:
             own = _registers(stmt, each.tile, wanted[each.name], scene)
             views.append(_of_step(each, own, found, step))
             continue
-        array = _array(scene, f"{each.name}_words", each.blocks * each.words)
+        # Matrices are only turned where elements have 16 bits.
+        turned = each.transposed and found.inputs.bits != 16
+        array = _array(scene, each, found.inputs if turned else UINT32)
         allocated.append(Allocate(array, location=stmt.location))
-        body += _loads(each, array, found, step, stmt.location)
+        if turned:
+            body += _by_element(each, array, found, step, scene)
+        else:
+            body += _loads(each, array, found, step, stmt.location)
         views.append(_whole(each, array))
     total = _sums(sums, tall, wide, found.result)
-    instruction = form(
-        warp_matrix.mma_sync,
-        shape=f"m16n8k{found.step}",
-        type=_TYPES[found.inputs.name],
-        btype=_TYPES[found.inputs.name],
-    )
+    instruction = INSTRUCTIONS[found.inputs, found.result]
     body.append(Apply(instruction, (total, *views, total), "warp", location=stmt.location))
     count = found.depth // found.step
     loop = For(
@@ -193,9 +200,11 @@ def _cleared(stmt: GemmTile, sums: Var, scene: TileScene) -> Block:
     return (loop,) if known else (If(stmt.clear, (loop,), location=stmt.location),)
 
 
-def _array(scene: TileScene, name: str, count: int) -> Var:
-    kind = TensorType((int32(count),), UINT32, Space.LOCAL, default_layout((count,)))
-    return scene.names.variable(name, kind)
+def _array(scene: TileScene, operand: _Operand, dtype: DType) -> Var:
+    """Name the array of the words of a step, as elements of a type."""
+    count = operand.blocks * operand.words * 32 // dtype.bits
+    kind = TensorType((int32(count),), dtype, Space.LOCAL, default_layout((count,)))
+    return scene.names.variable(f"{operand.name}_words", kind)
 
 
 def _registers(stmt: GemmTile, tile: Expr, wanted: Fragment, scene: TileScene) -> Var:
@@ -228,11 +237,15 @@ def _registers(stmt: GemmTile, tile: Expr, wanted: Fragment, scene: TileScene) -
 
 
 def _sums(array: Var, tall: int, wide: int, dtype: DType) -> Expr:
+    """View the sums as (blocks of rows, of columns, 16, 8), in words where they fill none."""
+    per = 32 // dtype.bits
     digits = (
-        *(Iter(tall, 4 * wide, m), Iter(wide, 4, m)),
-        *(Iter(2, 2, m), Iter(8, 4, laneid), Iter(4, 1, laneid), Iter(2, 1, m)),
+        *(Iter(tall, 4 * wide // per, m), Iter(wide, 4 // per, m)),
+        *(Iter(2, 2 // per, m), Iter(8, 4, laneid), Iter(4, 1, laneid), Iter(2 // per, 1, m)),
     )
-    return held(array, (tall, wide, ROWS, COLUMNS), TileLayout.from_iters(digits), dtype)
+    layout = TileLayout.from_iters([each for each in digits if each.extent > 1] or digits)
+    shape = (tall, wide, ROWS, COLUMNS // per)
+    return held(array, shape, layout, dtype if per == 1 else UINT32)
 
 
 def _whole(operand: _Operand, array: Var) -> Expr:
@@ -276,6 +289,27 @@ def _loads(
     registers = held(array, (matrices // group, group, 8, 4), lanes, UINT32)
     flat = joined(_matrices(operand, found, step), (matrices // group, group, 8, 4))
     return (Apply(instruction, (registers, flat), "warp", location=where),)
+
+
+def _by_element(
+    operand: _Operand, array: Var, found: Problem, step: Var, scene: TileScene
+) -> Block:
+    """Load a step's elements one by one."""
+    tile, where = matrix(operand.tile), operand.tile.location
+    halves, pack, lane = operand.unit // 8, 32 // found.inputs.bits, SpecialRegister("laneid")
+    block, deep, half, part = (
+        scene.names.variable(name, ScalarType(INT32))
+        for name in ("block", "k_half", "row_half", "k_part")
+    )
+    k = step * found.step + (deep * 4 + lane % 4) * pack + part
+    row = operand.first + block * operand.unit + half * 8 + lane // 4
+    value = Load(tile, (k, row), ScalarType(found.inputs), location=where)
+    index = (block * operand.words + deep * halves + half) * pack + part
+    body: Block = (Store(array, (index,), value, location=where),)
+    for counter, count in ((part, pack), (half, halves), (deep, 2), (block, operand.blocks)):
+        zero, one = int32(0), int32(1)
+        body = (For(counter, zero, int32(count), one, body, "unroll", location=where),)
+    return body
 
 
 def _matrices(operand: _Operand, found: Problem, step: Var) -> Expr:

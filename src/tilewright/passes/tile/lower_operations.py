@@ -32,7 +32,7 @@ from tilewright.ir.tile import (
     TileStmt,
 )
 from tilewright.ir.visit import root, walk_kinds
-from tilewright.layout import ComposeLayout, TileLayout, default_layout
+from tilewright.layout import ComposeLayout, TileLayout
 from tilewright.passes.analysis.ranges import analyse_ranges
 from tilewright.passes.tile.as_parallel import (
     copy_as_parallel,
@@ -45,12 +45,21 @@ from tilewright.passes.tile.guard_accesses import guard_accesses
 from tilewright.passes.tile.infer_layouts import Inference, fragments_of
 from tilewright.passes.tile.lower_atomic import atomic_as_parallel
 from tilewright.passes.tile.lower_gemm import lower_gemm, operands, shared_align
+from tilewright.passes.tile.lower_matrix_copy import lower_matrix_copy, with_swizzles
 from tilewright.passes.tile.lower_parallel import lower_parallel
 from tilewright.passes.tile.lower_reduce import lower_reduce, reduce_as_parts
 from tilewright.passes.tile.lower_scan import lower_scan, scan_in_shared
 from tilewright.passes.tile.lower_tma import lower_tma
 from tilewright.passes.tile.lower_tmem_copy import copied_fragment, lower_tmem_copy
-from tilewright.passes.tile.scene import Names, TileScene, block_of, narrowed, thread_count
+from tilewright.passes.tile.scene import (
+    Names,
+    TileScene,
+    block_of,
+    narrowed,
+    registers_of,
+    thread_count,
+)
+from tilewright.passes.tile.shared_layouts import fixed_buffers
 from tilewright.passes.tile.vectorize_loops import vectorize_loops
 
 # What vectors need of a buffer in shared memory.
@@ -76,8 +85,9 @@ def _kernel(kernel: Kernel, target: Target) -> Kernel:
     )
     body = _as_loops(kernel.body, scene)
     scene = Inference(body, scene, _demands).solve()
+    scene = with_swizzles(body, scene, fixed_buffers(kernel))
     buffers = fragments_of(body)
-    registers = {name: _registers(each, scene) for name, each in buffers.items()}
+    registers = {name: registers_of(each, scene.fragments[name]) for name, each in buffers.items()}
     body = _laid_out(body, scene)
     body = _lower(body, replace(scene, registers=registers))
     return vectorize_loops(guard_accesses(replace(kernel, body=body), _outside(kernel)))
@@ -152,23 +162,13 @@ def _demands(stmt: TileStmt, scene: TileScene) -> Mapping[str, Any]:
             in_cells = tensor_type(stmt.source).space is Space.TMEM
             other = root(stmt.target if in_cells else stmt.source)
             assert isinstance(other, Var)
-            if other.type.space is not Space.FRAGMENT:
+            if tensor_type(other).space is not Space.FRAGMENT:
                 return {}
             return {other.name: copied_fragment(stmt, scene)}
         case AnnotateTile(kind="layout"):
             return dict(stmt.values)
         case _:
             return {}
-
-
-def _registers(buffer: Var, scene: TileScene) -> Var:
-    """Name the array of a thread's part of a fragment."""
-    count = scene.fragments[buffer.name].registers
-    plain = default_layout((count,))
-    type = replace(
-        tensor_type(buffer), shape=(int32(count),), space=Space.LOCAL, layout=plain
-    )
-    return Var(buffer.name, type, location=buffer.location)
 
 
 def _laid_out(body: Block, scene: TileScene) -> Block:
@@ -204,7 +204,7 @@ def _lower(block: Block, scene: TileScene) -> Block:
 def _statement(stmt: Stmt, scene: TileScene) -> Block:
     match stmt:
         case ParallelTile():
-            return lower_parallel(stmt, scene)
+            return lower_matrix_copy(stmt, scene) or lower_parallel(stmt, scene)
         case ReduceTile():
             return lower_reduce(stmt, scene)
         case ScanTile():

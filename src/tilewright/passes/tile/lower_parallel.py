@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from tilewright.base.dtypes import INT32
-from tilewright.base.errors import CompilerBug
+from tilewright.base.errors import CompilerBug, FrontendError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
@@ -39,7 +39,7 @@ from tilewright.ir.statements import (
     Stmt,
     Store,
 )
-from tilewright.ir.tile import AtomicTile, ParallelTile
+from tilewright.ir.tile import ParallelTile
 from tilewright.ir.types import ScalarType
 from tilewright.ir.visit import root, variables, walk, walk_statements
 from tilewright.layout import default_layout
@@ -47,8 +47,8 @@ from tilewright.layout.fragment import digit_of
 from tilewright.passes.analysis.facts import Fact
 from tilewright.passes.analysis.ranges import Ranges
 from tilewright.passes.simplify import simplify_expression
+from tilewright.passes.tile.divide_loops import Conflict, Use, accesses_of, conflicting, divide
 from tilewright.passes.tile.division import AXIS
-from tilewright.passes.tile.infer_layouts import Conflict, Use, accesses_of, conflicting, divide
 from tilewright.passes.tile.points import Access, Points
 from tilewright.passes.tile.scene import TileScene
 
@@ -104,9 +104,7 @@ def _relayed(stmt: ParallelTile, accesses: Sequence[Access], scene: TileScene) -
     return (*before, sync, *lower_parallel(loop, scene), sync)
 
 
-def emitted(
-    stmt: ParallelTile, points: Points, first: tuple[Expr | None] | None = None
-) -> Block:
+def emitted(stmt: ParallelTile, points: Points, first: tuple[Expr | None] | None = None) -> Block:
     """Write the loops of each thread.
 
     `first` says which of the threads that have the same point change memory, if it is given;
@@ -232,6 +230,15 @@ def _once(body: Block, first: Expr) -> Block:
     own = {each.var.name for each in statements if isinstance(each, Declare | Bind)}
     if not any(_keeps(each, own) for each in statements):
         return (If(first, body),)
+    changed = {root(each.tensor) for each in statements if _is_store_to_memory(each)}
+    for each in walk(body):
+        if isinstance(each, Load) and root(each.tensor) in changed:
+            raise FrontendError(
+                "several threads hold what this loop keeps, and it changes what they read for it",
+                code="not-supported",
+                location=each.location,
+                hint="write to memory in a T.Parallel of its own, after this one",
+            )
 
     def guarded(stmt: Stmt) -> Block | None:
         return (If(first, (stmt,), location=stmt.location),) if _changes_memory(stmt) else None
@@ -240,13 +247,11 @@ def _once(body: Block, first: Expr) -> Block:
 
 
 def _changes_memory(stmt: Stmt) -> bool:
-    match stmt:
-        case Store():
-            return tensor_type(stmt.tensor).space in _MEMORY
-        case Instruct() | AtomicTile():
-            return True
-        case _:
-            return False
+    return _is_store_to_memory(stmt) or isinstance(stmt, Instruct)
+
+
+def _is_store_to_memory(stmt: Stmt) -> TypeGuard[Store]:
+    return isinstance(stmt, Store) and tensor_type(stmt.tensor).space in _MEMORY
 
 
 def _keeps(stmt: Stmt, own: set[str]) -> bool:

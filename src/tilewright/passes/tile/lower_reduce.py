@@ -1,8 +1,8 @@
 """Reductions along an axis: in each thread, across lanes, across warps.
 
-May import `base`, `layout`, `isa`, `ir` and the modules of this folder above. A reduction becomes one of
-a whole fragment into a *part*, a fragment that all threads with something of it hold whole;
-what the target gets of it is a parallel loop.
+May import `base`, `layout`, `isa`, `ir` and the modules of this folder above. A reduction becomes
+one of a whole fragment into a *part*, a fragment that all threads with something of it hold
+whole; what the target gets of it is a parallel loop.
 
     T.reduce_sum(x, s, dim=1)
     # -> part[i] += x[i, j] …; shuffles; s[i] = part[i]
@@ -84,7 +84,7 @@ def lower_reduce(stmt: ReduceTile, scene: TileScene) -> Block:
     held, whole = scene.fragments[source.name], scene.fragments[part.name]
     home = scene.homes[source.name]
     how = Combination(stmt.op, part.dtype, stmt.nan_propagate)
-    across = [each for each in held.digits[0] if each.dim == stmt.axis]
+    across = [part for each in held.digits[0] if each.dim == stmt.axis for part in _at_warps(each)]
     lanes = [each for each in across if _shuffles(each, scene, home)]
     rest = [each for each in across if each not in lanes]
     registers = scene.registers[part.name]
@@ -115,6 +115,16 @@ def _in_thread(
     body: Block = (Store(stmt.target, indices, how(before, value), location=stmt.location),)
     loop = ParallelTile(vars, tuple(map(int32, held.shape)), body, location=stmt.location)
     return emitted(loop, Points.of(vars, along(held, vars, home), scene))
+
+
+def _at_warps(digit: Digit) -> list[Digit]:
+    """Split a digit where it leaves a warp."""
+    inner = _WARP // digit.stride if _WARP % digit.stride == 0 else 0
+    if not inner or digit.extent <= inner or digit.extent % inner:
+        return [digit]
+    weight = digit.weight
+    outer = Digit(digit.extent // inner, _WARP, digit.dim, weight * inner)
+    return [outer, Digit(inner, digit.stride, digit.dim, weight)]
 
 
 def _shuffles(digit: Digit, scene: TileScene, home: int) -> bool:
@@ -169,9 +179,7 @@ def _across_warps(
     where = stmt.location
     count = prod(each.extent for each in rest)
     shape = (count, *whole.shape)
-    kind = TensorType(
-        tuple(map(int32, shape)), how.kind, Space.SHARED, default_layout(shape), 16
-    )
+    kind = TensorType(tuple(map(int32, shape)), how.kind, Space.SHARED, default_layout(shape), 16)
     scratch = scene.names.variable("parts", kind)
     vars = tuple(scene.names.variable(name, _INDEX) for name in "ijklmn"[: len(whole.shape)])
     extents = tuple(map(int32, whole.shape))
@@ -184,7 +192,8 @@ def _across_warps(
     # Of the threads that have combined their parts already, or hold the same, the first writes.
     others = [e for e in whole.digits[0] if e.dim is None and not _among(e, rest)]
     tests = [
-        binary("eq", digit_of(scene.thread, each, whole.threads), 0) for each in _apart(others, rest)
+        binary("eq", digit_of(scene.thread, each, whole.threads), 0)
+        for each in _apart(others, rest)
     ]
     first: Expr | None = None
     for each in tests:
@@ -224,5 +233,3 @@ def _apart(digits: Sequence[Digit], rest: Sequence[Digit]) -> list[Digit]:
         if low < top:
             found.append(Digit(top // low, low, None, 0))
     return found
-
-

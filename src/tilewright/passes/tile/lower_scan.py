@@ -1,7 +1,7 @@
 """Running sums and maxima along an axis, by warps over shared memory.
 
-May import `base`, `layout`, `isa`, `ir` and the modules of this folder above. Each warp goes along a line in
-steps of as many elements as it has lanes, and hands on what it has so far.
+May import `base`, `layout`, `isa`, `ir` and the modules of this folder above. Each warp goes along
+a line in steps of as many elements as it has lanes, and hands on what it has so far.
 
     T.cumsum(x, y, dim=1)   ->   scan = x; for each line: … shuffles …; y = scan
 """
@@ -120,5 +120,3 @@ def lower_scan(stmt: ScanTile, scene: TileScene) -> Block:
         test = binary("lt", scene.thread, warps * lanes)
         found = (If(test, found, location=where),)
     return found
-
-

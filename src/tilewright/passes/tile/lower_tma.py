@@ -41,40 +41,52 @@ def sides(stmt: CopyTile) -> tuple[Expr, Expr]:
     return (stmt.target, stmt.source) if loads else (stmt.source, stmt.target)
 
 
+def has_bulk_copies(target: Target) -> bool:
+    """Tell whether a target copies boxes of tensors."""
+    return target in named.form(tensor_load, dim="2d", space="shared::cta").targets
+
+
 def check_tma(stmt: CopyTile, target: Target) -> None:
     """Require that a bulk copy can do what it is asked for.
 
     Raises `TargetError` (missing-instruction) before sm_90, `TileContractError` (tile-operand,
     tile-alignment) for what no tensor map describes.
     """
-    shared, tensor = sides(stmt)
-    form = named.form(tensor_load, dim="2d", space="shared::cta")
-    if target not in form.targets:
+    if not has_bulk_copies(target):
         raise TargetError(
             f"{target} has no bulk copies of tensors",
             code="missing-instruction",
             location=stmt.location,
-            expected=str(form.targets),
+            expected=str(named.form(tensor_load, dim="2d", space="shared::cta").targets),
             found=str(target),
             hint='leave prefer_instruction= out, or take "cp_async"',
         )
+    error = refusal(stmt)
+    if error is not None:
+        raise error
+
+
+def refusal(stmt: CopyTile) -> TileContractError | None:
+    """Say why a copy cannot be a bulk copy, if it cannot."""
+    shared, tensor = sides(stmt)
     kinds = [tensor_type(each) for each in (shared, tensor)]
     if (kinds[0].space, kinds[1].space) != (Space.SHARED, Space.GLOBAL):
-        raise _refuse(stmt, "a tile of shared memory and one of global memory", _spaces(stmt))
+        return _refuse(stmt, "a tile of shared memory and one of global memory", _spaces(stmt))
     if kinds[0].dtype != kinds[1].dtype:
         found = f"{kinds[1].dtype} in global memory, {kinds[0].dtype} in shared memory"
-        raise _refuse(stmt, "elements of one type", found, "leave prefer_instruction= out")
+        return _refuse(stmt, "elements of one type", found, "leave prefer_instruction= out")
     if stmt.outside is not None and as_constant(stmt.outside) != 0:
-        raise _refuse(stmt, "0 beyond the end of the tensor", "another value")
+        return _refuse(stmt, "0 beyond the end of the tensor", "another value")
     base, _, extents = place_of(tensor)
     whole = tensor_type(base)
     if not 1 <= len(whole.shape) <= MAX_RANK or static_shape(whole.shape[-1:]) == ():
-        raise _refuse(stmt, f"a tensor of at most {MAX_RANK} axes", str(whole))
+        return _refuse(stmt, f"a tensor of at most {MAX_RANK} axes", str(whole))
     row = extents[-1] * whole.dtype.bits // 8
     pitch = as_constant(whole.shape[-1])
     if row % GRANULE or (pitch is not None and int(pitch) * whole.dtype.bits // 8 % GRANULE):
         found = f"{row} bytes of rows of {whole.shape[-1]} elements of {whole.dtype}"
-        raise _refuse(stmt, f"rows that are multiples of {GRANULE} bytes", found)
+        return _refuse(stmt, f"rows that are multiples of {GRANULE} bytes", found)
+    return None
 
 
 def _spaces(stmt: CopyTile) -> str:
@@ -132,8 +144,12 @@ def _boxes(stmt: CopyTile, extents: list[int]) -> _Boxes:
     assert isinstance(buffer, Var)
     kind = tensor_type(buffer)
     width, swizzle = _span(kind.layout, kind.dtype.bits // 8, extents[-1])
-    box = [min(each, _WIDEST) for each in extents]
-    box[-1] = min(width, extents[-1])
+    box = [next(n for n in range(_WIDEST, 0, -1) if each % n == 0) for each in extents]
+    if swizzle or width < extents[-1]:
+        box[-1] = min(width, extents[-1])
+    elif box[-1] < extents[-1]:
+        # A part of a row: rows that are not boxed together lie wherever they do.
+        box[:-1] = [1] * (len(box) - 1)
     if any(extent % size for extent, size in zip(extents, box, strict=True)):
         found = f"a tile of {tuple(extents)}, boxes of {tuple(box)}"
         raise _refuse(stmt, "a tile that whole boxes make up", found)

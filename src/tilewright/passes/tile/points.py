@@ -14,16 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.expressions import Binary, Expr, Var, as_constant, as_expr
-from tilewright.ir.rewrite import substitute
-from tilewright.layout import TileLayout, m
-from tilewright.layout.axes import tx
+from tilewright.ir.expressions import Expr, Var, as_expr
 from tilewright.layout.fragment import Digit, Fragment, digit_of
-from tilewright.layout.spec import Iter
 from tilewright.passes.analysis.evaluation import Bools, Environment, Values, evaluate, possible
-from tilewright.passes.analysis.facts import Fact
 from tilewright.passes.analysis.linear import linear_of
-from tilewright.passes.simplify import simplify_expression
 from tilewright.passes.tile.division import Division, depends, inlined
 from tilewright.passes.tile.scene import TileScene
 
@@ -176,7 +170,8 @@ class Points:
         if np.any(inside & (registers != known[None, :])):
             return None
         shape = [each.extent for each in self.turns]
-        grid, there = known.reshape(shape), some.reshape(shape)
+        grid: Values = known.reshape(shape)
+        there: Any = some.reshape(shape)
         factors = [_step(grid, there, dim) for dim in range(len(shape))]
         total: Any = np.zeros((1, known.size), dtype=np.int64)
         for factor, digit in zip(factors, self.digits, strict=True):
@@ -196,68 +191,6 @@ class Points:
         number = np.ravel_multi_index(tuple(wanted), held.shape)
         pairs = np.unique((number * 2048 + self.threads)[self.inside])
         return pairs.size == np.unique(pairs // 2048).size * held.replicas
-
-    # ---- where the elements of a fragment could be
-
-    def proposed(self, shape: Sequence[int], indices: Sequence[Expr]) -> Fragment | None:
-        """Find where the elements of a fragment are if each thread has those of its points.
-
-        `None` if the loop does not go through all of them, or does not say it.
-        """
-        box = self.division.box
-        values = dict(zip((each.name for each in self.vars), self.division.values, strict=True))
-        shard: list[Iter] = []
-        domain: list[int] = []
-        for extent, index in zip(shape, indices, strict=True):
-            known = substitute(inlined(index, self.scene.bindings), values)
-            if not depends(known, self.division.axes):
-                digits: tuple[Iter, ...] | None = (Iter(extent, 0, m),)
-            else:
-                digits = self._digits(simplify_expression(known, self._ranges()))
-            if digits is None or prod(each.extent for each in digits) < extent:
-                return None
-            shard += digits
-            domain.append(prod(each.extent for each in digits))
-        copies = _left_over(box, shard)
-        if copies is None:
-            return None
-        layout = TileLayout.from_iters(_renumbered(shard), copies)
-        return Fragment(tuple(shape), layout, tuple(domain))
-
-    def _ranges(self) -> Any:
-        facts = {
-            axis.name: Fact(0, extent - 1)
-            for axis, extent in zip(self.division.axes, self.division.box.shape, strict=True)
-        }
-        return self.scene.ranges.with_facts(facts)
-
-    def _digits(self, index: Expr) -> tuple[Iter, ...] | None:
-        """List the digits of the box that an index counts, the outermost first."""
-        match index:
-            case Var() if index in self.division.axes:
-                return self.division.box.groups[self.division.axes.index(index)]
-            case Binary(op="floordiv" | "truncdiv", left=left, right=right):
-                by, inner = as_constant(right), self._digits(left)
-                return None if by is None or inner is None else _outer(inner, int(by))
-            case Binary(op="mod" | "truncmod", left=left, right=right):
-                by, inner = as_constant(right), self._digits(left)
-                return None if by is None or inner is None else _inner(inner, int(by))
-            case _:
-                return self._summed(index)
-
-    def _summed(self, index: Expr) -> tuple[Iter, ...] | None:
-        total = linear_of(index)
-        if total.constant or list(total.terms) == [index]:
-            return None
-        reach = 1
-        found: tuple[Iter, ...] = ()
-        for term, step in sorted(total.terms.items(), key=lambda each: abs(each[1])):
-            digits = self._digits(term)
-            if digits is None or step != reach:
-                return None
-            found = (*digits, *found)
-            reach *= prod(each.extent for each in digits)
-        return found
 
     # ---- in the program
 
@@ -293,10 +226,17 @@ class Points:
         for at, each in enumerate(self.turns):
             for inner in _divisors(each.extent):
                 outer = replace(
-                    each, extent=each.extent // inner, weight=each.weight * inner,
+                    each,
+                    extent=each.extent // inner,
+                    weight=each.weight * inner,
                     stride=each.stride * inner,
                 )
-                turns = (*self.turns[:at], outer, replace(each, extent=inner), *self.turns[at + 1 :])
+                turns = (
+                    *self.turns[:at],
+                    outer,
+                    replace(each, extent=inner),
+                    *self.turns[at + 1 :],
+                )
                 points = replace(self, turns=turns)
                 registers = points.places(held, home, indices)
                 if registers is not None and points._fitted(registers) is not None:
@@ -331,7 +271,7 @@ def _follows(division: Division, dim: int) -> bool:
     return total.terms.get(division.axes[dim]) == 1
 
 
-def _step(grid: Values, there: Bools, dim: int) -> int:
+def _step(grid: Values, there: Any, dim: int) -> int:
     """Find how far neighbours along an axis are apart."""
     if grid.shape[dim] == 1:
         return 0
@@ -345,76 +285,3 @@ def _step(grid: Values, there: Bools, dim: int) -> int:
 
 def _divisors(extent: int) -> list[int]:
     return [each for each in range(2, extent) if extent % each == 0]
-
-
-def _outer(digits: Sequence[Iter], by: int) -> tuple[Iter, ...] | None:
-    """Drop the inner digits that count to a number."""
-    kept = list(digits)
-    while by > 1:
-        if not kept:
-            return None
-        last = kept.pop()
-        if by % last.extent == 0:
-            by //= last.extent
-        elif last.extent % by == 0:
-            kept.append(Iter(last.extent // by, last.stride * by, last.axis))
-            by = 1
-        else:
-            return None
-    return tuple(kept) or (Iter(1, 0, m),)
-
-
-def _inner(digits: Sequence[Iter], by: int) -> tuple[Iter, ...] | None:
-    """Keep the inner digits that count to a number."""
-    rest = list(digits)
-    kept: list[Iter] = []
-    while by > 1:
-        if not rest:
-            return None
-        last = rest.pop()
-        if by % last.extent == 0:
-            kept.insert(0, last)
-            by //= last.extent
-        elif last.extent % by == 0:
-            kept.insert(0, Iter(by, last.stride, last.axis))
-            by = 1
-        else:
-            return None
-    return tuple(kept) or (Iter(1, 0, m),)
-
-
-def _left_over(box: Fragment, used: Sequence[Iter]) -> list[Iter] | None:
-    """List what counts threads and is not used: replicas; `None` if something is used twice."""
-    copies = [each for each in box.layout.replica if each.extent > 1]
-    wanted = [each for each in used if each.axis == tx and each.extent > 1]
-    for group in box.groups:
-        for each in group:
-            if each.axis != tx or each.extent == 1:
-                continue
-            mine = [e for e in wanted if each.stride <= e.stride < each.stride * each.extent]
-            low = each.stride
-            for part in sorted(mine, key=lambda e: e.stride):
-                if part.stride % low or part.stride < low:
-                    return None
-                if part.stride > low:
-                    copies.append(Iter(part.stride // low, low, tx))
-                low = part.stride * part.extent
-            if low < each.stride * each.extent:
-                copies.append(Iter(each.stride * each.extent // low, low, tx))
-    return copies
-
-
-def _renumbered(shard: Sequence[Iter]) -> list[Iter]:
-    """Number registers without gaps, in the order that they had."""
-    own = sorted(
-        (at for at, each in enumerate(shard) if each.axis == m), key=lambda at: shard[at].stride
-    )
-    strides: dict[int, int] = {}
-    following = 1
-    for at in own:
-        strides[at] = following
-        following *= shard[at].extent
-    return [
-        Iter(each.extent, strides[at], m) if each.axis == m else each
-        for at, each in enumerate(shard)
-    ]

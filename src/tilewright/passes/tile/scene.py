@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.base.dtypes import UINT32
 from tilewright.base.errors import FrontendError
 from tilewright.base.locations import Location
+from tilewright.base.spaces import Space
 from tilewright.base.targets import Target
 from tilewright.ir.expressions import (
     Expr,
@@ -25,10 +26,12 @@ from tilewright.ir.expressions import (
     int32,
     select,
 )
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Allocate, Instruct, Kernel, Stmt
-from tilewright.ir.types import TensorType, Type
+from tilewright.ir.types import Type
 from tilewright.ir.visit import root, variables, walk
 from tilewright.isa import named
+from tilewright.layout import default_layout
 from tilewright.layout.fragment import Fragment
 from tilewright.passes.analysis.evaluation import Environment, possible
 from tilewright.passes.analysis.ranges import Ranges
@@ -175,10 +178,12 @@ def narrowed(scene: TileScene, condition: Expr, holds: bool) -> TileScene:
     return replace(scene, first=first, threads=last - first + 1)
 
 
-def flat(count: int, type: TensorType) -> TensorType:
-    """Give the type of the registers that hold a thread's part of a fragment."""
-    from_layout: Any = None
-    return replace(type, shape=(int32(count),), layout=from_layout)
+def registers_of(buffer: Var, fragment: Fragment) -> Var:
+    """Name the array of a thread's part of a fragment."""
+    count = fragment.registers
+    plain = default_layout((count,))
+    kind = replace(tensor_type(buffer), shape=(int32(count),), space=Space.LOCAL, layout=plain)
+    return Var(buffer.name, kind, location=buffer.location)
 
 
 def allocations(kernel: Kernel) -> dict[str, Allocate]:

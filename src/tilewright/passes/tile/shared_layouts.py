@@ -6,8 +6,21 @@ May import `base`, `layout`, `isa` and `ir`.
 from __future__ import annotations
 
 from tilewright.base.dtypes import DType
-from tilewright.ir.expressions import Expr
+from tilewright.ir.expressions import (
+    AddressOf,
+    Expr,
+    Permute,
+    Reinterpret,
+    Relayout,
+    Reshape,
+    Subview,
+    Var,
+    as_constant,
+)
 from tilewright.ir.shapes import static_shape, tensor_type
+from tilewright.ir.statements import Apply, Instruct, Kernel
+from tilewright.ir.tile import AnnotateTile
+from tilewright.ir.visit import root, walk
 from tilewright.isa.tensor_copy import BOX_ALIGN
 from tilewright.layout import (
     ComposeLayout,
@@ -23,6 +36,7 @@ _ROWS = (
     (64, SwizzleMode.SWIZZLE_64B_ATOM),
     (32, SwizzleMode.SWIZZLE_32B_ATOM),
 )
+_REPEATS = 8  # rows after which a swizzle repeats
 
 
 def shared_layout(buffer: Expr, across: bool = False) -> Layout:
@@ -49,7 +63,7 @@ def boxes_layout(buffer: Expr) -> Layout:
 
 
 def _mode(row: int, rows: int) -> SwizzleMode:
-    fits = (mode for width, mode in _ROWS if row % width == 0 and rows >= 8)
+    fits = (mode for width, mode in _ROWS if row % width == 0 and rows >= _REPEATS)
     return next(fits, SwizzleMode.SWIZZLE_NONE)
 
 
@@ -59,3 +73,42 @@ def shared_align(layout: Layout, dtype: DType) -> int:
     Without a swizzle it is what bulk copies need.
     """
     return layout.period * dtype.bytes if isinstance(layout, ComposeLayout) else BOX_ALIGN
+
+
+def is_whole(tile: Expr) -> bool:
+    """Tell whether a tile is a buffer, or one of its versions, each where a swizzle begins anew."""
+    if isinstance(tile, Var):
+        return True
+    if not isinstance(tile, Subview) or not isinstance(tile.source, Var):
+        return False
+    kept = tile.dropped.count(False)
+    own, whole = tensor_type(tile).shape, tensor_type(tile.source).shape
+    first = len(whole) - kept
+    if any(tile.dropped[first:]) or own != whole[first:] or kept < 2:
+        return False
+    rows = as_constant(own[-2])
+    starts = [as_constant(each) for each in tile.starts[first:]]
+    return rows is not None and int(rows) % _REPEATS == 0 and not any(each != 0 for each in starts)
+
+
+def fixed_buffers(kernel: Kernel) -> set[str]:
+    """List the buffers that the program lays out, addresses, or views under another shape."""
+    found: set[str] = set()
+    for each in walk(kernel.body):
+        match each:
+            case AnnotateTile(kind="layout"):
+                found |= set(dict(each.values))
+            case Instruct() | Apply():
+                found |= {var.name for var in map(root, each.operands) if isinstance(var, Var)}
+            case AddressOf(tensor=tile) | Reshape(source=tile) | Permute(source=tile):
+                found |= _names(tile)
+            case Reinterpret(source=tile) | Relayout(source=tile):
+                found |= _names(tile)
+            case _:
+                pass
+    return found
+
+
+def _names(tile: Expr) -> set[str]:
+    buffer = root(tile)
+    return {buffer.name} if isinstance(buffer, Var) else set()

@@ -1,0 +1,88 @@
+"""Which threads of a CTA may go another way than others, or have other values.
+
+May import `base`, `ir`.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.spaces import Space
+from tilewright.ir.expressions import Expr, Load, SpecialRegister, Var
+from tilewright.ir.shapes import tensor_type
+from tilewright.ir.statements import (
+    Assign,
+    Bind,
+    Block,
+    Declare,
+    For,
+    If,
+    Instruct,
+    Kernel,
+    While,
+)
+from tilewright.ir.tile import ParallelTile
+from tilewright.ir.visit import root, walk
+
+# The registers that have one value in all threads of a CTA.
+_UNIFORM = ("ctaid", "nctaid", "ntid", "clusterid", "cluster_ctaid", "cluster_ctarank")
+
+
+def parts(stmt: If | For | While, names: set[str]) -> bool:
+    """Tell whether some threads may go another way than others; `names` are the divergent ones."""
+    match stmt:
+        case For():
+            deciding: tuple[Expr, ...] = (stmt.start, stmt.stop, stmt.step)
+        case _:
+            deciding = (stmt.condition,)
+    return any(varies(each, names) for value in deciding for each in walk(value))
+
+
+def varies(node: object, names: set[str]) -> bool:
+    """Tell whether a node itself may have another value in some threads than in others."""
+    match node:
+        case SpecialRegister():
+            return node.name.split(".")[0] not in _UNIFORM
+        case Load():
+            # Threads may find different values, in registers or at different places.
+            return tensor_type(node.tensor).space is not Space.GLOBAL
+        case Var():
+            return node.name in names
+        case _:
+            return False
+
+
+def divergent(kernel: Kernel) -> set[str]:
+    """List the names whose values may differ between the threads of a CTA."""
+    found: set[str] = set()
+    while True:
+        before = len(found)
+        _collect(kernel.body, found, False)
+        if len(found) == before:
+            return found
+
+
+def _collect(block: Block, found: set[str], parted: bool) -> None:
+    for stmt in block:
+        match stmt:
+            case Bind() | Declare() | Assign():
+                own = stmt.value is not None and any(varies(e, found) for e in walk(stmt.value))
+                if own or (parted and not isinstance(stmt, Bind)):
+                    found.add(stmt.var.name)
+            case Instruct():
+                found |= {each.name for each in map(root, stmt.operands) if isinstance(each, Var)}
+            case If():
+                here = parted or parts(stmt, found)
+                _collect(stmt.then, found, here)
+                _collect(stmt.orelse, found, here)
+            case For():
+                own = parts(stmt, found)
+                if own:
+                    found.add(stmt.var.name)
+                _collect(stmt.body, found, parted or own)
+            case While():
+                here = parted or parts(stmt, found)
+                _collect(stmt.body, found, here)
+            case ParallelTile():
+                found |= {each.name for each in stmt.vars}
+                _collect(stmt.body, found, True)
+            case _:
+                continue
