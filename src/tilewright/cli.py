@@ -328,6 +328,7 @@ def _parser() -> ArgumentParser:
     run = commands.add_parser(
         "run",
         help="run a program; its kernels run on the simulator",
+        allow_abbrev=False,  # what a program calls its own options is taken for none of these
         usage="tilewright run [OPTIONS] SCRIPT [ARGS…]\n"
         "       tilewright run [OPTIONS] -m MODULE [ARGS…]",
     )
@@ -363,6 +364,7 @@ def _parser() -> ArgumentParser:
     check = commands.add_parser(
         "check",
         help="run a program, and tell the races and other faults of its kernels",
+        allow_abbrev=False,
         usage="tilewright check [OPTIONS] SCRIPT [ARGS…]\n"
         "       tilewright check [OPTIONS] -m MODULE [ARGS…]",
     )

@@ -13,6 +13,7 @@ import pytest
 
 import tilewright
 from tilewright import tile as T
+from tilewright.base.targets import target
 from tilewright.passes.tile.insert_barriers import insert_barriers
 
 N = 128
@@ -22,7 +23,8 @@ def _marks(kernel: Any) -> str:
     """Write the statements of a kernel, one letter each, loops and branches in brackets."""
     found: list[str] = []
     depth = [0]
-    for line in str(insert_barriers(kernel.program)).split("device_entry")[1].splitlines()[1:]:
+    text = str(insert_barriers(kernel.program, target("sm_90a")))
+    for line in text.split("device_entry")[1].splitlines()[1:]:
         indent = len(line) - len(line.lstrip())
         while indent < depth[-1]:
             depth.pop()
@@ -201,3 +203,49 @@ def test_threads_that_write_a_tensor_by_themselves_do_not_meet() -> None:
                 B[k, t] = B[k, t] + 1
 
     assert _marks(kernel) == "[]"
+
+
+def test_warpgroups_that_part_meet_among_themselves() -> None:
+    """What a warpgroup copies is ready before it reads it, and read before it copies again."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, 2, N), "float32"), B: T.Tensor((4, 2, N), "float32")):
+        with T.Kernel(1, threads=2 * N):
+            first = T.alloc_shared((N,), "float32")
+            second = T.alloc_shared((N,), "float32")
+            for k in T.serial(4):
+                with T.ws(0):
+                    T.copy(A[k, 0, :], first)
+                    for i in T.Parallel(N):
+                        B[k, 0, i] = first[N - 1 - i]
+                with T.ws(1):
+                    T.copy(A[k, 1, :], second)
+                    for i in T.Parallel(N):
+                        B[k, 1, i] = second[N - 1 - i] + 1.0
+
+    text = str(insert_barriers(kernel.program, target("sm_90a")))
+    barriers = [line.strip() for line in text.splitlines() if "bar.sync" in line]
+    assert len({line for line in barriers if "128" in line}) == 2
+    a, b = np.random.rand(4, 2, N).astype(np.float32), np.zeros((4, 2, N), np.float32)
+    _run(kernel, a, b)
+    np.testing.assert_array_equal(b, a[..., ::-1] + np.float32([0, 1])[None, :, None])
+
+
+def test_all_that_a_condition_lets_in_wait_where_it_is_of_one_value() -> None:
+    """A cell that all threads count alike parts nobody, nor an element that all read."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((4, N), "float32"), B: T.Tensor((4, N), "float32")):
+        with T.Kernel(1, threads=N):
+            shared = T.alloc_shared((N,), "float32")
+            at = T.alloc_local((1,), "int32")
+            at[0] = 0
+            while at[0] < 4:
+                T.copy(A[at[0], :], shared)
+                for i in T.Parallel(N):
+                    B[at[0], i] = shared[N - 1 - i]
+                at[0] = at[0] + 1
+
+    a, b = np.random.rand(4, N).astype(np.float32), np.zeros((4, N), np.float32)
+    _run(kernel, a, b)
+    np.testing.assert_array_equal(b, a[:, ::-1])

@@ -471,6 +471,7 @@ def test_instructions_are_chosen_by_where_tiles_are() -> None:
     assert "way=" not in before
     assert 'way="tcgen05"' in after
     assert 'T.copy(cells, local, way="tmem"' in after
-    assert after.count('way="simt"') == 4
+    assert after.count('way="simt"') == 3
+    assert "T.copy(out, C.sub[" in after and after.count('way="tma"') == 1
     assert "layout=layout_0" in after and "1 @ TLane" in after
     assert "mbar_phase: T.uint32 = T.uint32(0)" in after

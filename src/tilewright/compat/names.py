@@ -38,6 +38,10 @@ _TUNING = {
     name: f"tilewright.jit.autotuner:{name}"
     for name in ("autotune", "AutoTuner", "set_autotune_inputs", "get_autotune_inputs")
 }
+_EXPRESSIONS = (
+    *("reinterpret", "if_then_else", "Cast", "Select", "max", "min", "abs", "exp", "log", "sqrt"),
+    *("floordiv", "floormod", "truncdiv", "truncmod", "bitwise_and", "bitwise_or", "bitwise_xor"),
+)
 _LAYOUT_FUNCTIONS = {
     "Layout": "tilewright.frontend.tile.annotations:layout",
     "Fragment": "tilewright.frontend.tile.annotations:fragment",
@@ -122,6 +126,7 @@ MODULES: dict[str, dict[str, str]] = {
     "tvm.tirx": {
         "PrimExpr": "tilewright.frontend.values:Value",
         "const": "tilewright.frontend.tile.expressions:constant_of",
+        **{name: f"tilewright.tile:{name}" for name in _EXPRESSIONS},
     },
     "tvm.target": {"Target": "tilewright.compat.requests:Target"},
 }

@@ -51,13 +51,22 @@ from tilewright.ir.types import ScalarType, TensorMapType
 _BITWISE = ("and", "or", "xor", "eq", "ne", "shl", "shr")
 
 
-class ScalarKind:
-    """An element type as programs write it: `T.int32(x)`, `x: T.int32`, `v: T.float32[4]`."""
+class ScalarKind(str):
+    """An element type as programs write it: `T.int32(x)`, `x: T.int32`, `v: T.float32[4]`.
+
+    It is its name, too, so that other libraries take it for that: `getattr(torch, T.float16)`.
+    """
 
     __slots__ = ("dtype",)
+    dtype: DType
 
-    def __init__(self, dtype: DType) -> None:
-        self.dtype = dtype
+    def __new__(cls, dtype: DType) -> ScalarKind:
+        found = super().__new__(cls, dtype.name)
+        found.dtype = dtype
+        return found
+
+    def __getnewargs__(self) -> Any:
+        return (self.dtype,)
 
     def __call__(self, value: Any = 0) -> Value:
         if isinstance(value, str):

@@ -51,6 +51,17 @@ def allocated(type: TensorType, values: Mapping[str, int], like: Sequence[Any]) 
     return _torch(torch, shape, type.dtype, device)
 
 
+def as_memory(value: Any) -> Any:
+    """Give an argument without what PyTorch records of it, in the same memory.
+
+    A kernel of this dialect is no operation that PyTorch differentiates: it is the inside of one.
+    """
+    torch = loaded("torch")
+    if torch is not None and isinstance(value, torch.Tensor) and value.requires_grad:
+        return value.detach()
+    return value
+
+
 def _default_device(torch: Any) -> Any:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -24,7 +24,7 @@ from tilewright.ir.rewrite import map_statements
 from tilewright.ir.statements import Program, Stmt
 from tilewright.ir.tile import CopyTile
 from tilewright.ir.types import ScalarType, TensorType, Type
-from tilewright.jit.arrays import allocated, sizes
+from tilewright.jit.arrays import allocated, as_memory, sizes
 from tilewright.jit.configs import configs
 from tilewright.jit.profiler import Profiler, TensorSupplyType
 
@@ -101,7 +101,7 @@ class JITKernel:
                 assert isinstance(type, TensorType)
                 whole.append(allocated(type, values, like))
             else:
-                whole.append(given[name])
+                whole.append(as_memory(given[name]))
         self.executable(*whole, **options)
         found = [whole[at] for at in self.out_idx]
         return found[0] if len(found) == 1 else found or None

@@ -51,7 +51,10 @@ TILE_PASSES: tuple[tuple[str, Pass], ...] = (
         lambda program, target, options: choose_instructions(program, target),
     ),
     ("merge_shared", lambda program, target, options: merge_shared(program)),
-    ("insert_barriers", lambda program, target, options: insert_barriers(program)),
+    (
+        "insert_barriers",
+        lambda program, target, options: insert_barriers(program, target),
+    ),
     ("lower_operations", lambda program, target, options: lower_operations(program, target)),
     (
         "allocate_tensor_memory",

@@ -5,6 +5,7 @@ What no instruction of the target does is refused here, at its place.
 
     T.gemm(a, b, c)      ->   way="mma", for a fragment c; "tcgen05", for one in Tensor Memory
     T.copy(c, fragment)  ->   way="tmem" where c is in Tensor Memory, else "simt"
+    T.copy(shared, C)    ->   way="tma" where that is sure to work (`bulk_stores`)
 """
 
 from __future__ import annotations

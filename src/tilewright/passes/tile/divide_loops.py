@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
 
+import numpy as np
+
 from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Load, Var
@@ -30,6 +32,7 @@ from tilewright.passes.tile.division import (
     freely,
     inlined,
 )
+from tilewright.passes.tile.loop_effects import points_in_need
 from tilewright.passes.tile.points import Access, Points
 from tilewright.passes.tile.runs import MEMORY, WIDEST, start_of_run, widest_run
 from tilewright.passes.tile.scene import TileScene
@@ -97,6 +100,8 @@ def divide(use: Use, known: TileScene) -> Points | Conflict:
     first: tuple[Access, Access] | None = None
     for driver, division in _candidates(use, held, scene):
         points = Points.of(stmt.vars, division, scene)
+        if _leaves_out(points, stmt):
+            continue
         wrong = _unfit(points, held)
         if wrong is None:
             return points
@@ -141,6 +146,12 @@ def _candidates(
         )
         if found is not None:
             yield each, found
+
+
+def _leaves_out(points: Points, stmt: ParallelTile) -> bool:
+    """Tell whether something is done at a point of the loop that a fragment has no element for."""
+    missing = points.missing(extents_of(stmt))
+    return missing is not None and bool(np.any(points_in_need(stmt, missing)))
 
 
 def _unfit(points: Points, held: list[Access]) -> Access | None:

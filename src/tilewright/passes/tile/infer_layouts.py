@@ -35,6 +35,7 @@ from tilewright.passes.tile.divide_loops import (
 )
 from tilewright.passes.tile.division import depends, inlined
 from tilewright.passes.tile.fragments import same_places
+from tilewright.passes.tile.loop_effects import check_elements
 from tilewright.passes.tile.points import Access
 from tilewright.passes.tile.proposals import proposed
 from tilewright.passes.tile.scene import TileScene, narrowed
@@ -110,6 +111,9 @@ class Inference:
     def __init__(self, body: Block, scene: TileScene, demands: Demands) -> None:
         self.buffers = fragments_of(body)
         self.uses = self._within_warps(uses_of(body, scene))
+        for use in self.uses:
+            if isinstance(use.stmt, ParallelTile):
+                check_elements(use.stmt, use.scene)
         self.scene = scene
         self.reasons: dict[str, Location | None] = {}
         # Results of reductions are where these leave them.

@@ -8,8 +8,10 @@ before that barrier; accesses of Tensor Memory by threads have the fences of `tc
 
     T.copy(A, a); T.gemm(a, b, c)   ->   T.copy(A, a); T.cuda.cta_sync(); T.gemm(a, b, c)
 
-Where threads part (a condition that depends on the thread), nothing is inserted: a barrier would
-wait for those that do not come. There the program orders its threads by barriers of its own.
+Where threads part (a condition that depends on the thread), a barrier of the whole CTA would wait
+for those that do not come. Where a condition holds in whole warps, in a row, these meet among
+themselves; elsewhere nothing is inserted. What one part of the CTA does for another the program
+orders by barriers of its own.
 """
 
 from __future__ import annotations
@@ -17,14 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.base.dtypes import UINT32
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
+from tilewright.base.targets import Target
 from tilewright.ir.expressions import (
     Expr,
     Var,
     as_constant,
-    constant,
 )
 from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import (
@@ -49,6 +50,7 @@ from tilewright.isa.declaration import Form
 from tilewright.passes.tile.boxes import Box, after_loop, apart, box_of, in_earlier_turn
 from tilewright.passes.tile.effects import Access, accesses
 from tilewright.passes.tile.parting import divergent, parts, varies
+from tilewright.passes.tile.scene import TileScene, all_come, narrowed, scene_of
 
 
 @dataclass(frozen=True)
@@ -88,15 +90,15 @@ class _State:
         return replace(self, pending=frozenset(parts))
 
 
-def insert_barriers(program: Program) -> Program:
+def insert_barriers(program: Program, target: Target) -> Program:
     """Order the statements of kernels that have tiles; others stay as they are."""
-    return replace(program, kernels=tuple(map(_insert, program.kernels)))
+    return replace(program, kernels=tuple(_insert(each, target) for each in program.kernels))
 
 
-def _insert(kernel: Kernel) -> Kernel:
+def _insert(kernel: Kernel, target: Target) -> Kernel:
     if not any(True for _ in walk_kinds(kernel.body, TileStmt)):
         return kernel
-    body, _ = _Insertion(kernel).block(kernel.body, _State())
+    body, _ = _Insertion(kernel, scene_of(kernel, target)).block(kernel.body, _State())
     return replace(kernel, body=body)
 
 
@@ -109,9 +111,10 @@ class _Leaving:
 
 
 class _Insertion:
-    """Goes through one kernel."""
+    """Goes through one kernel; `scene` has the threads that execute what it is at."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, scene: TileScene) -> None:
+        self.scene = scene
         nodes = list(walk(kernel.body))
         self.divergent = divergent(kernel)
         self.barriers = {e.var.name for e in nodes if isinstance(e, AllocateBarriers)}
@@ -158,6 +161,8 @@ class _Insertion:
             inside = self.inside(stmt)
             before, state = self.met(inside, state, stmt.location)
             if self.parts(stmt):
+                if isinstance(stmt, If):
+                    stmt = self.apart(stmt, state)
                 return before, stmt, self.after(inside, state)
             return before, *self.control(stmt, state)
         match stmt:
@@ -176,6 +181,19 @@ class _Insertion:
         own = self.of(stmt)
         before, state = self.met(own, state, stmt.location)
         return before, stmt, self.begun(stmt, own, state)
+
+    def apart(self, stmt: If, state: _State) -> If:
+        """Insert what whole warps need among themselves where only they come."""
+        arms: list[Block] = []
+        whole, loops = self.scene, self.loops
+        for arm, holds in ((stmt.then, True), (stmt.orelse, False)):
+            if arm and all_come(whole, stmt.condition, holds):
+                # What happened before is ordered; a `break` there is of no loop that all are in.
+                self.scene, self.loops = narrowed(whole, stmt.condition, holds), []
+                arm, _ = self.block(arm, _State(landing=state.landing))
+            arms.append(arm)
+        self.scene, self.loops = whole, loops
+        return replace(stmt, then=arms[0], orelse=arms[1])
 
     def control(self, stmt: If | For | While, state: _State) -> tuple[Stmt, _State]:
         """Insert what the blocks of a statement need, which all threads go through together."""
@@ -224,7 +242,7 @@ class _Insertion:
         tensor = any(each.buffer in self.tensor for each in state.pending)
         before = [*self.fences(state, where)]
         before += [_issue(named.TENSOR_FENCE_BEFORE, where)] * tensor
-        before.append(Instruct(named.CTA_SYNC, (constant(0, UINT32),), location=where))
+        before.append(self.scene.sync(where))
         before += [_issue(named.TENSOR_FENCE_AFTER, where)] * tensor
         return before, _met(state)
 

@@ -18,7 +18,7 @@ from tilewright.base.targets import Target
 from tilewright.ir.expressions import Expr, Load, Var, as_expr, int32
 from tilewright.ir.rewrite import map_blocks, rewrite
 from tilewright.ir.shapes import tensor_type
-from tilewright.ir.statements import Allocate, Bind, Block, For, If, Kernel, Program, Stmt, Store
+from tilewright.ir.statements import Allocate, Block, For, If, Kernel, Program, Stmt, Store
 from tilewright.ir.tile import (
     AnnotateTile,
     AtomicTile,
@@ -51,14 +51,7 @@ from tilewright.passes.tile.lower_reduce import lower_reduce, reduce_as_parts
 from tilewright.passes.tile.lower_scan import lower_scan, scan_in_shared
 from tilewright.passes.tile.lower_tma import lower_tma
 from tilewright.passes.tile.lower_tmem_copy import copied_fragment, lower_tmem_copy
-from tilewright.passes.tile.scene import (
-    Names,
-    TileScene,
-    block_of,
-    narrowed,
-    registers_of,
-    thread_count,
-)
+from tilewright.passes.tile.scene import TileScene, narrowed, registers_of, scene_of
 from tilewright.passes.tile.shared_layouts import fixed_buffers
 from tilewright.passes.tile.vectorize_loops import vectorize_loops
 
@@ -75,14 +68,7 @@ def lower_operations(program: Program, target: Target) -> Program:
 def _kernel(kernel: Kernel, target: Target) -> Kernel:
     if not any(True for _ in walk_kinds(kernel, TileStmt)):
         return kernel
-    scene = TileScene(
-        target,
-        thread_count(kernel),
-        Names(kernel),
-        ranges=analyse_ranges(kernel),
-        bindings={each.var: each.value for each in walk_kinds(kernel.body, Bind)},
-        block=block_of(kernel),
-    )
+    scene = replace(scene_of(kernel, target), ranges=analyse_ranges(kernel))
     body = _as_loops(kernel.body, scene)
     scene = Inference(body, scene, _demands).solve()
     scene = with_swizzles(body, scene, fixed_buffers(kernel))

@@ -107,14 +107,36 @@ class Points:
             kept &= possible(guard, self.environment).true
         return kept
 
+    def missing(self, extents: Sequence[int]) -> Environment | None:
+        """Say what the variables are at points of the loop that are none here, if there are any."""
+        known = zip(self.vars, self.division.values, extents, strict=True)
+        reach = dict(zip(self.division.axes, self.division.box.shape, strict=True))
+        if not self.division.guards and all(
+            value == var and reach[var] >= extent for var, value, extent in known
+        ):
+            return None
+        values = [evaluate(each, self.environment) for each in self.division.values]
+        left = np.ones(tuple(extents), dtype=np.bool_)
+        if all(each is not None for each in values):
+            own = [np.broadcast_to(np.asarray(each), self.inside.shape) for each in values]
+            left[tuple(each[self.inside] for each in own)] = False
+        if not left.any():
+            return None
+        points = dict(zip(self.vars, np.nonzero(left), strict=True))
+        return Environment(points, {}, self.scene.bindings)
+
     # ---- elements of fragments
 
-    def elements(self, held: Fragment, indices: Sequence[Expr]) -> list[Values] | None:
-        """Give the elements at all points; 0 along axes that a thread has all of, if it must.
+    def elements(
+        self, held: Fragment, indices: Sequence[Expr]
+    ) -> tuple[list[Values], Bools] | None:
+        """Give the elements at all points, and where they are elements.
 
-        `None` where an index is not known, or leaves the fragment.
+        An index is 0 along axes that a thread has all of, if it must; `None` where one is not
+        known. One that leaves the fragment is guarded: see `loop_effects`.
         """
         found: list[Values] = []
+        there = self.inside
         for dim, index in enumerate(indices):
             value = evaluate(index, self.environment)
             if value is None:
@@ -122,32 +144,37 @@ class Points:
                     return None
                 value = 0
             values = np.broadcast_to(np.asarray(value), self.inside.shape)
-            if np.any(self.inside & ((values < 0) | (values >= held.shape[dim]))):
-                return None
-            found.append(np.where(self.inside, values, 0))
-        return found
+            there = there & (values >= 0) & (values < held.shape[dim])
+            found.append(values)
+        return [np.where(there, each, 0) for each in found], there
 
-    def places(self, held: Fragment, home: int, indices: Sequence[Expr]) -> Values | None:
-        """Give the register of each point's element; `None` if some thread has not got it."""
-        wanted = self.elements(held, indices)
-        if wanted is None:
+    def places(
+        self, held: Fragment, home: int, indices: Sequence[Expr]
+    ) -> tuple[Values, Bools] | None:
+        """Give the register of each point's element, and where there is one.
+
+        `None` if some thread has not got it.
+        """
+        elements = self.elements(held, indices)
+        if elements is None:
             return None
+        wanted, inside = elements
         registers = np.broadcast_to(np.asarray(held.place(wanted)[1]), self.inside.shape)
         own = self.threads - home
-        if np.any(self.inside & ((own < 0) | (own >= held.threads))):
+        if np.any(inside & ((own < 0) | (own >= held.threads))):
             return None
         there = held.coordinates(own, registers)
         for values, found in zip(wanted, there, strict=True):
-            if np.any(self.inside & (values != found)):
+            if np.any(inside & (values != found)):
                 return None
-        return registers
+        return registers, inside
 
     def register(self, held: Fragment, home: int, indices: Sequence[Expr]) -> Register | None:
         """Say in which register each thread has an element, at every point; `None` if not."""
         registers = self.places(held, home, indices)
         if registers is None:
             return None
-        fitted = self._fitted(registers)
+        fitted = self._fitted(*registers)
         own: list[Expr] = []
         for index in indices:
             unknown = evaluate(index, self.environment) is None
@@ -159,9 +186,8 @@ class Points:
             return Register(fitted[0], fitted[1], rest)
         return Register(None, 0, as_expr(held.place(list(indices))[1]))
 
-    def _fitted(self, registers: Values) -> tuple[tuple[int, ...], int] | None:
+    def _fitted(self, registers: Values, inside: Bools) -> tuple[tuple[int, ...], int] | None:
         """Write registers as a sum of multiples of the turns' digits, the same in all threads."""
-        inside = self.inside
         some = inside.any(axis=0)
         if not some.any():
             return (0,) * len(self.turns), 0
@@ -183,13 +209,14 @@ class Points:
 
     def covers(self, held: Fragment, home: int, indices: Sequence[Expr]) -> bool:
         """Tell whether all threads that hold an element are at its point."""
-        wanted = self.elements(held, indices)
-        if wanted is None:
+        elements = self.elements(held, indices)
+        if elements is None:
             return False
         if held.replicas == 1:
             return True
+        wanted, inside = elements
         number = np.ravel_multi_index(tuple(wanted), held.shape)
-        pairs = np.unique((number * 2048 + self.threads)[self.inside])
+        pairs = np.unique((number * 2048 + self.threads)[inside])
         return pairs.size == np.unique(pairs // 2048).size * held.replicas
 
     # ---- in the program
@@ -218,7 +245,7 @@ class Points:
         for each in accesses:
             held, home = self.scene.fragments[each.buffer.name], self.scene.homes[each.buffer.name]
             registers = points.places(held, home, each.indices)
-            if registers is not None and points._fitted(registers) is None:
+            if registers is not None and points._fitted(*registers) is None:
                 points = points._split(held, home, each.indices) or points
         return points
 
@@ -239,7 +266,7 @@ class Points:
                 )
                 points = replace(self, turns=turns)
                 registers = points.places(held, home, indices)
-                if registers is not None and points._fitted(registers) is not None:
+                if registers is not None and points._fitted(*registers) is not None:
                     return points
         return None
 

@@ -27,19 +27,20 @@ from tilewright.ir.expressions import (
     select,
 )
 from tilewright.ir.shapes import tensor_type
-from tilewright.ir.statements import Allocate, Instruct, Kernel, Stmt
+from tilewright.ir.statements import Allocate, Bind, Block, If, Instruct, Kernel, Stmt
 from tilewright.ir.types import Type
-from tilewright.ir.visit import root, variables, walk
+from tilewright.ir.visit import block_fields, root, variables, walk, walk_kinds
 from tilewright.isa import named
 from tilewright.layout import default_layout
 from tilewright.layout.fragment import Fragment
-from tilewright.passes.analysis.evaluation import Environment, possible
+from tilewright.passes.analysis.evaluation import Bools, Environment, possible
 from tilewright.passes.analysis.ranges import Ranges
 
 # The thread's number in its CTA, which fragments are divided by.
 THREAD = SpecialRegister("linear_tid")
 
 
+# The barriers with the highest numbers are the compiler's.
 _LAST_BARRIER, _BARRIERS = 15, 8
 
 
@@ -67,8 +68,8 @@ class TileScene:
     `fragments` has the layout of each fragment, `registers` the local array that holds a
     thread's part of it, `homes` the first thread of those that a fragment is divided among, all
     by the buffer's name; `layouts` has those of shared buffers that are not plain. What is
-    lowered is executed by `threads` threads of the CTA, from `first` on. `bindings` are the
-    immutable names, `ranges` what is known of numbers.
+    lowered is executed by `threads` threads of the CTA, from `first` on; `meeting` numbers such
+    parts of the CTA. `bindings` are the immutable names, `ranges` what is known of numbers.
     """
 
     target: Target
@@ -81,6 +82,7 @@ class TileScene:
     homes: Mapping[str, int] = field(default_factory=dict[str, int])
     block: tuple[int, int, int] = (1, 1, 1)
     first: int = 0
+    meeting: Mapping[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     ranges: Ranges = field(default_factory=Ranges)
 
     @property
@@ -115,9 +117,15 @@ class TileScene:
                 expected="a condition that holds in whole warps",
                 found=f"{self.threads} threads from number {self.first} on",
             )
-        # The barriers with the highest numbers are the compiler's, one for each first warpgroup.
-        barrier = _LAST_BARRIER - self.first // 128 % _BARRIERS
-        operands = (constant(barrier, UINT32), constant(self.threads, UINT32))
+        barrier = self.meeting.get((self.first, self.threads), _BARRIERS)
+        if barrier >= _BARRIERS:
+            raise FrontendError(
+                "too many parts of the CTA exchange values, each among its own threads",
+                code="not-supported",
+                location=location,
+                expected=f"at most {_BARRIERS} conditions on the thread's number",
+            )
+        operands = (constant(_LAST_BARRIER - barrier, UINT32), constant(self.threads, UINT32))
         return Instruct(named.BARRIER_SYNC, operands, location=location)
 
     def holding(self, name: str, fragment: Fragment, home: int) -> TileScene:
@@ -132,6 +140,34 @@ class TileScene:
         """Give the layout of the fragment that a tile is, or is a part of."""
         buffer = root(tile)
         return self.fragments.get(buffer.name) if isinstance(buffer, Var) else None
+
+
+def scene_of(kernel: Kernel, target: Target) -> TileScene:
+    """Give the scene of a kernel's body, of which no layout is known."""
+    scene = TileScene(
+        target,
+        thread_count(kernel),
+        Names(kernel),
+        bindings={each.var: each.value for each in walk_kinds(kernel.body, Bind)},
+        block=block_of(kernel),
+    )
+    parts: dict[tuple[int, int], int] = {}
+    _number_parts(kernel.body, scene, parts)
+    return replace(scene, meeting=parts)
+
+
+def _number_parts(block: Block, scene: TileScene, parts: dict[tuple[int, int], int]) -> None:
+    """Number the parts of the CTA that may need a barrier, which are several warps each."""
+    for stmt in block:
+        if isinstance(stmt, If):
+            for arm, holds in ((stmt.then, True), (stmt.orelse, False)):
+                inner = narrowed(scene, stmt.condition, holds)
+                if arm and inner.threads != scene.threads and inner.threads > 32:
+                    parts.setdefault((inner.first, inner.threads), len(parts))
+                _number_parts(arm, inner, parts)
+            continue
+        for name in block_fields(type(stmt)):
+            _number_parts(getattr(stmt, name), scene, parts)
 
 
 def block_of(kernel: Kernel) -> tuple[int, int, int]:
@@ -167,15 +203,29 @@ def narrowed(scene: TileScene, condition: Expr, holds: bool) -> TileScene:
     They are those from the first to the last in which it may hold; for a condition of other things
     these are all.
     """
+    kept, _ = _executing(scene, condition, holds)
+    if kept.all() or not kept.any():
+        return scene
+    executing = np.flatnonzero(kept)
+    first, last = int(executing[0]), int(executing[-1])
+    return replace(scene, first=scene.first + first, threads=last - first + 1)
+
+
+def all_come(scene: TileScene, condition: Expr, holds: bool) -> bool:
+    """Tell whether all threads that `narrowed` gives, whole warps, execute what is guarded."""
+    kept, sure = _executing(scene, condition, holds)
+    inner = narrowed(scene, condition, holds)
+    whole = inner.first % 32 == 0 and inner.threads % 32 == 0
+    return whole and bool(np.array_equal(kept, sure)) and int(kept.sum()) == inner.threads
+
+
+def _executing(scene: TileScene, condition: Expr, holds: bool) -> tuple[Bools, Bools]:
+    """Tell which threads may, and which certainly do, find a condition to hold, or to fail."""
     threads = np.arange(scene.first, scene.first + scene.threads, dtype=np.int64)
     registers = thread_registers(threads, scene.block)
     found = possible(condition, Environment({}, registers, scene.bindings))
-    kept = np.broadcast_to(found.true if holds else found.false, threads.shape)
-    if kept.all() or not kept.any():
-        return scene
-    executing = threads[kept]
-    first, last = int(executing[0]), int(executing[-1])
-    return replace(scene, first=first, threads=last - first + 1)
+    may, must = (found.true, ~found.false) if holds else (found.false, ~found.true)
+    return np.broadcast_to(may, threads.shape), np.broadcast_to(must, threads.shape)
 
 
 def registers_of(buffer: Var, fragment: Fragment) -> Var:
