@@ -70,6 +70,22 @@ def test_outputs_are_of_the_library_of_the_inputs() -> None:
     assert torch.equal(c, a + a)
 
 
+def test_arguments_that_pytorch_differentiates_are_memory() -> None:
+    """A kernel is the inside of an operation that PyTorch differentiates, as in its `forward`."""
+    torch = pytest.importorskip("torch")
+    a = torch.ones(4, 8, requires_grad=True)
+    found = add(a, torch.ones(4, 8), 4)
+    assert found.tolist() == [[2.0] * 8] * 4 and not found.requires_grad
+    assert a.requires_grad
+
+
+def test_an_element_type_is_its_name_to_other_libraries() -> None:
+    torch = pytest.importorskip("torch")
+    assert getattr(torch, T.bfloat16) is torch.bfloat16
+    assert np.dtype(str(T.float16)) == np.float16 and T.float16.bits == 16
+    assert {"int8": 1}[T.int8] == 1 and T.int8 != "uint8"
+
+
 def test_each_set_of_sizes_is_compiled_once() -> None:
     first = add.compile(M=32, N=64, block=32)
     assert add.compile(matrix(32, 64), matrix(32, 64), block=32) is first

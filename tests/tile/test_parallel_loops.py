@@ -390,3 +390,57 @@ def test_what_all_keep_and_memory_that_changes_do_not_mix() -> None:
         lowered(kernel)
     assert raised.value.code == "not-supported"
     assert "x[i] = A[i]" in str(raised.value)
+
+
+@pytest.mark.parametrize("few", (1, 48, 63))
+def test_a_loop_with_more_points_than_a_fragment_has_elements(few: int) -> None:
+    @T.prim_func
+    def beyond(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_fragment((few,), "float32")
+            for i in T.Parallel(64):
+                x[i] = A[i]
+
+    with pytest.raises(FrontendError, match=r"elements that x does not have") as caught:
+        run(beyond, integers(1, 64))
+    assert caught.value.code == "bad-index"
+    assert f"below {few}" in (caught.value.expected or "")
+
+
+@pytest.mark.parametrize(("few", "threads"), ((48, 128), (1, 32), (40, 96)))
+def test_what_a_guard_leaves_out_leaves_the_rest_of_the_loop(few: int, threads: int) -> None:
+    """Two fragments of different widths in one loop: each point does what its guards let it."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), B: T.Tensor((2, 64), "float32")):
+        with T.Kernel(1, threads=threads):
+            x = T.alloc_fragment((few,), "float32")
+            y = T.alloc_fragment((64,), "float32")
+            T.copy(A, y)
+            for i in T.Parallel(64):
+                if i < few:
+                    x[i] = A[i] * 2.0
+                y[i] = y[i] + 1.0
+            for i in T.Parallel(64):
+                B[0, i] = T.if_then_else(i < few, x[i], -1.0)
+            T.copy(y, B[1, :])
+
+    a, b = integers(1, 64), np.zeros((2, 64), np.float32)
+    run(kernel, a, b)
+    assert np.array_equal(b[1], a + 1)
+    assert np.array_equal(b[0], np.where(np.arange(64) < few, a * 2, -1))
+
+
+def test_a_guard_of_the_whole_loop_may_leave_out_points() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), B: T.Tensor((48,), "float32")):
+        with T.Kernel(1, threads=64):
+            x = T.alloc_fragment((48,), "float32")
+            for i in T.Parallel(64):
+                if i < 48:
+                    x[i] = A[i] * 2.0
+            T.copy(x, B)
+
+    a, b = integers(1, 64), np.zeros(48, np.float32)
+    run(kernel, a, b)
+    assert np.array_equal(b, a[:48] * 2)

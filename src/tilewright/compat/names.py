@@ -48,6 +48,9 @@ _LAYOUT_FUNCTIONS = {
     "make_swizzled_layout": "tilewright.frontend.tile.annotations:swizzled_layout",
 }
 
+_CARVER = "tilewright.jit.utilities:carver"
+_TEMPLATES = ("MatmulTemplate", "GEMVTemplate", "ConvTemplate", "FlashAttentionTemplate")
+
 # import name: the names in it
 MODULES: dict[str, dict[str, str]] = {
     "tvm_tirx": {"compile": "tilewright.driver:compile"},
@@ -110,7 +113,10 @@ MODULES: dict[str, dict[str, str]] = {
     "tilelang.contrib": {},
     "tilelang.contrib.nvcc": _from_utilities("get_target_compute_version"),
     "tilelang.carver": {},
-    "tilelang.carver.arch": {},
+    "tilelang.carver.arch": dict.fromkeys(("CUDA", "CDNA"), _CARVER),
+    "tilelang.carver.template": dict.fromkeys(_TEMPLATES, _CARVER),
+    "tilelang.carver.roller": {},
+    "tilelang.carver.roller.rasterization": {"NoRasterization": _CARVER},
     "tilelang.carver.arch.driver": _from_utilities("get_num_sms", "get_shared_memory_per_block"),
     "tilelang.cuda": {},
     "tilelang.cuda.intrinsics": {

@@ -17,9 +17,16 @@ from tilewright.base.lazy import loaded, optional
 from tilewright.base.targets import DEFAULT_ORDER, requested_arch
 from tilewright.base.targets import target as target_named
 from tilewright.frontend.math import ceildiv
+from tilewright.frontend.unsupported import Unsupported
 from tilewright.runtime.cuda_driver import find_gpu
 
 cdiv = ceildiv
+# What proposes sizes of tiles for a chip; programs name it where they may tune.
+carver = Unsupported(
+    "tilelang.carver",
+    "proposals of tile sizes are not there yet",
+    "tilelang.autotune(configs=[…]) tries those that it is given",
+)
 
 
 def next_power_of_2(value: int) -> int:
