@@ -73,7 +73,7 @@ class ScalarKind(str):
             return wrap(as_expr(float(value), self.dtype))
         return wrap(cast(lift(value, self.dtype, converts=True), self.dtype, here()))
 
-    def __getitem__(self, count: int | tuple[int, ...]) -> VectorKind:
+    def __getitem__(self, count: Any) -> Any:
         return VectorKind(self.dtype, count if isinstance(count, tuple) else (count,))
 
     def __eq__(self, other: object) -> bool:

@@ -51,7 +51,7 @@ TOP: dict[str, Any] = {
         "clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z tma_load_2sm",
         "clusters of the tile dialect are not there yet",
     ),
-    **_all("im2col c2d_im2col tma_gather4 tma_scatter4", "this kind of bulk copy is not there yet"),
+    **_all("tma_gather4 tma_scatter4", "this kind of bulk copy is not there yet"),
     **_all(
         "tma_load create_tma_descriptor "
         "tma_store_arrive tma_store_wait alloc_descriptor alloc_wgmma_desc "

@@ -121,5 +121,6 @@ def _collect(block: Block, found: set[str], parted: bool) -> None:
 def _arrays(tile: Expr) -> set[str]:
     """Name the array that a tile is of, if each thread has one for itself."""
     buffer = root(tile)
-    own = isinstance(buffer, Var) and isinstance(buffer.type, TensorType)
-    return {buffer.name} if own and buffer.type.space is Space.LOCAL else set()
+    if not isinstance(buffer, Var) or not isinstance(buffer.type, TensorType):
+        return set()
+    return {buffer.name} if buffer.type.space is Space.LOCAL else set()
