@@ -55,6 +55,17 @@ def test_products_are_measured(tmp_path: Path) -> None:
     assert rows[0]["peers"] == []  # their figures are for 1024
 
 
+def test_compilation_of_tile_kernels_is_measured(tmp_path: Path) -> None:
+    """Every stage takes time; the first text is what comes before the cubin."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    table = tmp_path / "table.json"
+    done = run("tile_compile.py", "--repeats", "1", "--only", "product", "--json", str(table))
+    rows = {row["compiler"]: row["seconds"] for row in json.loads(table.read_text())}
+    assert set(rows["tilewright"]) == {"read", "lower", "text", "cubin", "first"}
+    assert min(rows["tilewright"].values()) > 0
+    assert re.search(r"^product \(sm_100a\) tilewright( +\d+\.\d){5}$", done.stdout, re.MULTILINE)
+
+
 def test_a_peer_that_is_installed_is_measured(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     done = run("peers.py", "--only", "mma.sync exact", path=stand_in(tmp_path))
@@ -74,6 +85,7 @@ def test_a_peer_that_is_wrong_is_quoted(tmp_path: Path) -> None:
         ("simulator.py", ("--only", "nothing")),
         ("simulator.py", ("--quick", "--cpu", "nosuch")),
         ("peers.py", ("--only", "nothing")),
+        ("tile_compile.py", ("--only", "nothing")),
     ],
 )
 def test_an_option_that_names_nothing_is_refused(script: str, options: tuple[str, ...]) -> None:

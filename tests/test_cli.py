@@ -60,6 +60,12 @@ def test_run_is_the_scripts_own_process(script: Path) -> None:
     assert done.stdout == "__main__ ['--target', 'x', 'y'] -6.0\n"
 
 
+def test_a_programs_option_may_begin_as_one_of_the_command_does(script: Path) -> None:
+    done = tilewright("run", script, "--c", "64", "--target=x")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "__main__ ['--c', '64', '--target=x'] -6.0\n"
+
+
 def test_run_says_that_it_simulates_and_for_what(script: Path) -> None:
     said = tilewright("run", script).stderr.splitlines()
     assert any("tvm_tirx" in line and "--keep" in line for line in said)

@@ -14,7 +14,7 @@ PACKAGE = Path(tilewright.__file__).parent
 # Lowest first. The files of a folder may import one another.
 ORDER = (
     *("base", "layout", "isa", "ir", "frontend", "passes", "codegen", "sim", "runtime", "view"),
-    *("compat", "lang", "simt", "tile", "driver", "testing", "cli", "__main__"),
+    *("compat", "lang", "simt", "tile", "driver", "jit", "testing", "cli", "__main__"),
 )
 APART = {"codegen": "sim", "sim": "codegen", "simt": "tile", "tile": "simt"}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -170,7 +170,7 @@ def _run_traced(parsed: Namespace) -> None:
 
 
 def _run_program(parsed: Namespace, checking: Defaults) -> None:
-    announcement = _Announcement({driver.dump(text) for text in parsed.dump})
+    announcement = _Announcement({driver.dump(text) for text in parsed.dump}, parsed.explain)
     defaults = replace(
         checking,
         target=parsed.target,
@@ -323,11 +323,12 @@ class _Announcement:
     """Says where a program runs and for which target, once for each.
 
     `missing` are the states to show whose lines have not been compiled by now, `names` those of
-    what has been.
+    what has been. With `explains` it says what each program asks for and does not get.
     """
 
-    def __init__(self, dumps: set[Dump]) -> None:
+    def __init__(self, dumps: set[Dump], explains: bool) -> None:
         self._said: set[str] = set()
+        self._explains = explains
         self.missing = dumps
         self.names: dict[str, None] = {}
 
@@ -342,6 +343,10 @@ class _Announcement:
                 _say(f"no GPU is used: {executable.name} is simulated for {target}")
             else:
                 _say(f"{executable.name} is compiled for {target} and runs on the {gpu.name}")
+        for note in map(str, executable.notes if self._explains else ()):
+            if note not in self._said:
+                self._said.add(note)
+                _say(note)
 
 
 def _say(text: str) -> None:
@@ -358,6 +363,7 @@ def _parser() -> ArgumentParser:
     run = commands.add_parser(
         "run",
         help="run a program; its kernels run on the simulator",
+        allow_abbrev=False,  # what a program calls its own options is taken for none of these
         usage="tilewright run [OPTIONS] SCRIPT [ARGS…]\n"
         "       tilewright run [OPTIONS] -m MODULE [ARGS…]",
     )
@@ -370,6 +376,9 @@ def _parser() -> ArgumentParser:
         default=[],
         metavar="PARTS@[FILE:]LINE",
         help=f"print the state before a line, such as {','.join(PARTS)}@12",
+    )
+    run.add_argument(
+        "--explain", action="store_true", help="say what a program asks for that is not done"
     )
     run.add_argument("--check", action="store_true", help="check every launch, as `check` does")
     _checking(run)
@@ -390,6 +399,7 @@ def _parser() -> ArgumentParser:
     check = commands.add_parser(
         "check",
         help="run a program, and tell the races and other faults of its kernels",
+        allow_abbrev=False,
         usage="tilewright check [OPTIONS] SCRIPT [ARGS…]\n"
         "       tilewright check [OPTIONS] -m MODULE [ARGS…]",
     )
@@ -398,7 +408,7 @@ def _parser() -> ArgumentParser:
     _checking(check)
     _program(check)
     check.set_defaults(command=_run, name="check", check=True, backend=None, dump=[])
-    check.set_defaults(trace=None, trace_cta=[])
+    check.set_defaults(trace=None, trace_cta=[], explain=False)
 
     source = commands.add_parser("source", help="print the CUDA C++ text of a program's kernel")
     _common(source)

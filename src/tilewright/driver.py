@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache as cached
 from functools import partial
 from pathlib import Path
@@ -148,6 +148,13 @@ def defaults() -> Defaults:
     return _session
 
 
+def keep_compiled(kept: bool) -> None:
+    """Let compiled code be kept between processes, or not, from now on."""
+    global _session
+    if kept == (_session.cache == "off"):
+        _session = replace(_session, cache=None if kept else "off")
+
+
 @dataclass(frozen=True)
 class Resources:
     """What a kernel takes: threads of a CTA, and bytes of the CTA's shared memory.
@@ -213,6 +220,11 @@ class Executable:
     def name(self) -> str:
         """Give the name of the function."""
         return self.program.name
+
+    @property
+    def notes(self) -> tuple[pipeline.Note, ...]:
+        """Say what the program asks for that is not done, such as overlapping copies, and why."""
+        return pipeline.explain(self.program, self.target)
 
     @property
     def source(self) -> str:

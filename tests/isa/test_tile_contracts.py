@@ -51,6 +51,23 @@ def test_mma_fragments(k: int) -> None:
             assert owned(tiles["c"], *place) == owned(tiles["d"], *place) == (lane, r)
 
 
+def test_fragments_of_integers_and_of_packed_sums() -> None:
+    """Words of integers lie as those of halves do; sums of float16 are pairs of columns."""
+    text = "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32"
+    halves = operands("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+    integers = operands(text)
+    for name in "abcd":
+        assert integers[name].atom == halves[name].atom
+        for row in range(halves[name].atom[0]):
+            for word in range(8):
+                assert owned(integers[name], row, word) == owned(halves[name], row, word)
+    packed = operands("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16")["d"]
+    assert packed.atom == (16, 4)
+    for lane in range(32):
+        for r in range(2):
+            assert owned(packed, lane // 4 + 8 * r, lane % 4) == (lane, r)
+
+
 def test_mma_contract() -> None:
     text = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
     tiles = operands(text)

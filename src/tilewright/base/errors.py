@@ -144,6 +144,7 @@ CODES: dict[str, tuple[type[TilewrightError], str]] = {
     "not-constant": (FrontendError, "A value must be known when the kernel is compiled."),
     "bad-view": (FrontendError, "A view does not fit the tensor it is taken of."),
     "bad-layout": (FrontendError, "A layout is malformed or does not fit its shape."),
+    "layout-conflict": (FrontendError, "No layout of a fragment suits all statements that use it."),
     "no-entry": (FrontendError, "The function has no device entry."),
     "static-assertion": (FrontendError, "A static assertion does not hold."),
     "trace-error": (FrontendError, "Python code that runs while a kernel is read has failed."),

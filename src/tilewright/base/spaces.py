@@ -19,6 +19,8 @@ class Space(Enum):
     TMEM = "tmem"
     GENERIC = "generic"
     PARAM = "param"
+    # Registers that the threads of a CTA hold a tile in together: the tile dialect's own.
+    FRAGMENT = "fragment"
 
     @property
     def address_bits(self) -> int:

@@ -291,9 +291,6 @@ def _cuda_names(target: Target) -> dict[str, Any]:
     chip = properties(target)
     stream = Stream()
 
-    def nothing(*_: Any, **__: Any) -> None:
-        return None
-
     def always(value: Any) -> Callable[..., Any]:
         return lambda *_, **__: value
 
@@ -315,11 +312,11 @@ def _cuda_names(target: Target) -> dict[str, Any]:
         "device": _context,
         "Stream": Stream,
         "Event": Event,
-        **dict.fromkeys(
-            (
+        **{
+            name: always(None)
+            for name in (
                 *("init", "set_device", "set_stream", "synchronize", "empty_cache"),
                 *("reset_peak_memory_stats", "manual_seed", "manual_seed_all"),
-            ),
-            nothing,
-        ),
+            )
+        },
     }

@@ -54,8 +54,11 @@ class Substitution(MetaPathFinder, Loader):
         """Fill a module with its names, or put the module that it stands for in its place."""
         name = module.__name__
         if name in ALIASES:
-            sys.modules[name] = importlib.import_module(ALIASES[name])
+            found = sys.modules[name] = importlib.import_module(ALIASES[name])
+            if submodules(name):  # the import system asks where they are
+                found.__dict__.setdefault("__path__", [])
             return
+        module.__file__ = __file__
         module.__doc__ = f"The names of {name} that Tilewright answers to."
         for attribute, place in MODULES[name].items():
             setattr(module, attribute, _resolve(place))

@@ -40,7 +40,8 @@ class Builder:
     `exposed` says where the address of such a place was taken, in a later loop. `hint` is the
     name that the value of the current expression is about to get; `depth` counts the branches
     and loops of the kernel that are open, `loops` only these; `counters` are the variables of
-    open loops; `reader` is who reads.
+    open loops; `reader` is who reads. In a `lenient` dialect a float that goes into an integer
+    loses its fraction, and constant indices may count from the end.
     """
 
     blocks: list[list[Stmt]] = field(default_factory=list[list[Stmt]])
@@ -55,6 +56,7 @@ class Builder:
     depth: int = 0
     loops: int = 0
     counters: list[Var] = field(default_factory=list[Var])
+    lenient: bool = False
     reader: Any = None
 
     @contextmanager
@@ -111,10 +113,12 @@ class Builder:
         self.emit(Declare(var, value, location=self.where))
         return var
 
-    def allocate(self, type: TensorType, name: str | None = None) -> Var:
+    def allocate(
+        self, type: TensorType, name: str | None = None, over: tuple[Var, ...] = ()
+    ) -> Var:
         """Allocate a buffer, under the name that it is about to get."""
         var = self.variable(self.named(name, "buffer"), type)
-        self.emit(Allocate(var, location=self.where))
+        self.emit(Allocate(var, over, location=self.where))
         return var
 
     def named(self, name: str | None, otherwise: str) -> str:

@@ -250,11 +250,15 @@ _MOST = {"min_blocks_per_sm": 32, "max_blocks_per_cluster": 16, "max_registers_p
 
 @dataclass(frozen=True)
 class Entry:
-    """The entry of a kernel: a statement of its own, or the frame of a `with`."""
+    """The entry of a kernel: a statement of its own, or the frame of a `with`.
+
+    `indices` are what the names after `as` stand for.
+    """
 
     launch: Launch
     attributes: tuple[tuple[str, Any], ...]
     location: Location | None
+    indices: tuple[Expr, ...] = ()
 
 
 def device_entry(

@@ -154,7 +154,7 @@ class JitTemplate:
                 found=", ".join(sorted(constants)) or "none",
             )
         given = sorted(constants.items())
-        key = tuple((name, *_identity(value)) for name, value in given)
+        key = tuple((name, *identity(value)) for name, value in given)
         if key not in self._made:
             program, types = read_function(self.function, constants, self.around)
             self._made[key] = KernelFunction(self.function, program, types)
@@ -172,16 +172,16 @@ class JitTemplate:
         return f"<kernel template {self.name}>"
 
 
-def _identity(value: Any) -> tuple[Any, Any]:
+def identity(value: Any) -> tuple[Any, Any]:
     """Tell values apart also where they are equal, as 1 and 1.0 are; entries of containers too."""
     kind = typing.cast("Any", type(value))
     if kind in (list, tuple):
-        return kind, tuple(map(_identity, value))
+        return kind, tuple(map(identity, value))
     if kind in (set, frozenset):
-        return kind, frozenset(map(_identity, value))
+        return kind, frozenset(map(identity, value))
     if kind is dict:
         pairs = value.items()
-        return kind, tuple((_identity(key), _identity(each)) for key, each in pairs)
+        return kind, tuple((identity(key), identity(each)) for key, each in pairs)
     try:
         hash(value)
     except TypeError as error:

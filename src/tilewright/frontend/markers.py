@@ -6,20 +6,26 @@ evaluated to: these objects say "loop over this", "leave it as it is", "bind it"
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.dtypes import DType
 from tilewright.ir.expressions import Expr
+from tilewright.ir.statements import For, Stmt
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of the kernel: what a `for` statement runs over."""
+    """A loop of the kernel: what a `for` statement runs over.
+
+    `finish` makes another statement of the nest of loops that the reader has read.
+    """
 
     ranges: tuple[tuple[Expr, Expr, Expr], ...]
     kind: str = "serial"
     dtype: DType | None = None
+    finish: Callable[[For], Stmt] | None = None
 
 
 @dataclass(frozen=True)

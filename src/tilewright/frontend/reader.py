@@ -30,7 +30,8 @@ from tilewright.frontend.older_frames import FRAMES, LaunchAxis, Region
 from tilewright.frontend.reader_statements import Signal, StatementReader
 from tilewright.frontend.source import Source, read_source
 from tilewright.frontend.taking import taken, tidied
-from tilewright.frontend.values import wrap
+from tilewright.frontend.tensors import CellTensor
+from tilewright.frontend.values import Cell, wrap
 from tilewright.ir.expressions import AddressOf, Expr, Var, constant, int32
 from tilewright.ir.host import foreign
 from tilewright.ir.statements import Declare, For, Kernel, LaunchKernel, Program, Stmt
@@ -261,7 +262,7 @@ class Reader(StatementReader):
         self._close(self.frame.name, self.builder.blocks[-1])
 
     def _enter(self, entry: Entry, node: ast.AST) -> _Open:
-        if self.opened is not None or not self.frame.is_kernel:
+        if self.opened is not None or not self.may_enter():
             self.refuse(node, "a device entry inside a kernel or a helper")
         if self.frame.nest and not isinstance(node, ast.With):
             hint = "write `with T.device_entry(…):`, and the kernel as its body"
@@ -269,6 +270,10 @@ class Reader(StatementReader):
         self.opened = _Open(entry)
         self.builder.attributes.clear()
         return self.opened
+
+    def may_enter(self) -> bool:
+        """Tell whether a kernel may begin in the function that is being read."""
+        return self.frame.is_kernel
 
     def _close(self, name: str, host: list[Stmt]) -> None:
         opened = self.opened
@@ -405,7 +410,8 @@ class Reader(StatementReader):
     ) -> Signal | None:
         bound.apply_defaults()
         for name, value in bound.arguments.items():
-            frame.bind(name, Binding(value, self.builder.where))
+            is_place = isinstance(value, Cell | CellTensor)
+            frame.bind(name, Binding(value, self.builder.where, cell=is_place))
         caller, where = self.frame, self.builder.where
         self.frame, self.builder.hint = frame, None
         try:
@@ -470,7 +476,7 @@ def read_function(
     builder = Builder()
     reader = Reader(builder, frame)
     with builder.activate():
-        types = _parameter_types(reader, function, source, constants)
+        types = parameter_types(reader, function, source, constants)
         return reader.read_program(function.__name__, source, types), types
 
 
@@ -487,7 +493,7 @@ def read_signature(
     builder = Builder()
     reader = Reader(builder, frame)
     with builder.activate():
-        _parameter_types(reader, function, source, None)
+        parameter_types(reader, function, source, None)
         params = {
             each.arg: frame.look_up(each.arg, frame.place(each)).value
             for each in _arguments(source.tree)
@@ -507,7 +513,7 @@ def read_signature(
     return params, type
 
 
-def _parameter_types(
+def parameter_types(
     reader: Reader, function: FunctionType, source: Source, given_constants: dict[str, Any] | None
 ) -> dict[str, Type]:
     """Read the annotations, in order; later ones may mention earlier parameters.

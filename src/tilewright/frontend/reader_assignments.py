@@ -223,7 +223,7 @@ class AssignmentReader(ExpressionReader):
     def annotated_assignment(self, node: ast.AnnAssign) -> None:
         """Read a declaration: of a cell, a local array, or a binding."""
         annotation = self.evaluate(node.annotation)
-        if isinstance(annotation, str):
+        if isinstance(annotation, str) and not isinstance(annotation, ScalarKind):
             parsed = ast.parse(annotation, mode="eval").body
             annotation = self.evaluate(ast.fix_missing_locations(_moved(parsed, node.annotation)))
         target = node.target

@@ -20,7 +20,7 @@ from tilewright.frontend.markers import Loop
 from tilewright.frontend.reader_assignments import AssignmentReader
 from tilewright.frontend.taking import taken
 from tilewright.frontend.values import Value, lift_index, wrap
-from tilewright.ir.expressions import Constant, Expr, Var, cast, constant, int32, truth, unary
+from tilewright.ir.expressions import Constant, Expr, cast, constant, int32, truth, unary
 from tilewright.ir.statements import Assert, Assign, Break, Continue, For, If, Return, Stmt, While
 from tilewright.ir.types import ScalarType
 from tilewright.ir.visit import walk_statements, written
@@ -204,7 +204,10 @@ class StatementReader(AssignmentReader):
         """Read `for`: into a loop of the kernel, or turn by turn over a Python iterable."""
         if node.orelse:
             self.refuse(node.orelse[0], "the `else` of a loop")
-        over = self.iterable(node.iter)
+        return self.loop_over(node, self.iterable(node.iter))
+
+    def loop_over(self, node: ast.For, over: Any) -> Signal | None:
+        """Read a loop over what its iterable has evaluated to."""
         if not isinstance(over, Loop):
             where = self.frame.place(node.iter)
             return self.unrolled(node, self.perform(where, iter, taken(over)))
@@ -248,7 +251,8 @@ class StatementReader(AssignmentReader):
         where = self.frame.place(target)
         self.builder.where = where
         var = self.builder.variable(target.id, ScalarType(dtype))
-        bounds = [cast(each, dtype, self.frame.place(node.iter)) for each in (start, stop, step)]
+        place = self.frame.place(node.iter)
+        first, last, by = (cast(each, dtype, place) for each in (start, stop, step))
 
         def begin() -> None:
             self.frame.bind(target.id, Binding(wrap(var), where))
@@ -260,15 +264,11 @@ class StatementReader(AssignmentReader):
         self.builder.counters.append(var)
         block = self.nested(kind, "it is bound inside a loop", body, begin)
         self.builder.counters.pop()
-        self.emit_loop(var, bounds, block, over.kind, self.frame.place(node))
-
-    def emit_loop(
-        self, var: Var, bounds: Sequence[Expr], body: tuple[Stmt, ...], kind: str, where: Location
-    ) -> None:
-        """Add a loop to the kernel."""
-        start, stop, step = bounds
-        self.builder.emit(For(var, start, stop, step, body, kind, location=where))
-        self.emit_left(body, where)
+        where = self.frame.place(node)
+        loop = For(var, first, last, by, block, over.kind, location=where)
+        made = loop if over.finish is None or depth else self.perform(where, over.finish, loop)
+        self.builder.emit(made)
+        self.emit_left(block, where)
 
     def unrolled(self, node: ast.For, items: Any) -> Signal | None:
         """Read the body once for each item of a Python iterable."""

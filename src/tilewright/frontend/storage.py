@@ -139,9 +139,29 @@ def alloc_shared(
     data: None = None,
     align: int = -1,
     layout: Any = "default",
+    over: Any = (),
 ) -> Tensor:
-    """Allocate shared memory of the CTA; see `alloc_tensor`."""
-    return Tensor(current().allocate(_allocate(shape, dtype, Space.SHARED, align, layout)))
+    """Allocate shared memory of the CTA; see `alloc_tensor`.
+
+    It may lie over the buffers of `over`, which are shared, and not in use while this one is.
+    Raises `FrontendError` (`operand-type`) for what is none.
+    """
+    below = tuple(map(_shared_buffer, as_tuple(over)))
+    type = _allocate(shape, dtype, Space.SHARED, align, layout)
+    return Tensor(current().allocate(type, over=below))
+
+
+def _shared_buffer(value: Any) -> Var:
+    if isinstance(value, Tensor) and isinstance(value.expr, Var):
+        if value.type.space is Space.SHARED:
+            return value.expr
+    raise FrontendError(
+        "a buffer lies over other buffers in shared memory",
+        code="operand-type",
+        location=argument_place("over"),
+        expected="buffers that T.alloc_shared has given",
+        found=str(value.expr.type) if isinstance(value, Value) else repr(value),
+    )
 
 
 def alloc_local(

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.frontend import views
-from tilewright.frontend.builder import current, here
+from tilewright.frontend.builder import active, current, here
 from tilewright.frontend.taking import taken
 from tilewright.frontend.values import (
     Value,
@@ -252,8 +252,26 @@ class SubviewMaker:
         if len(where) > len(shape):
             raise bad_arity(self.tensor, len(where))
         where += (slice(None),) * (len(shape) - len(where))
+        builder = active()
+        lenient = builder is not None and builder.lenient
+        if lenient:
+            where = tuple(map(_from_end, where, shape))
         axes = [_axis(each, whole) for each, whole in zip(where, shape, strict=True)]
-        return Tensor(views.subview(self.tensor.expr, axes, here()))
+        # What lies beyond the end of a tensor is not accessed there.
+        inside = not lenient or self.tensor.type.space is not Space.GLOBAL
+        return Tensor(views.subview(self.tensor.expr, axes, here(), inside))
+
+
+def _from_end(index: Any, extent: Expr) -> Any:
+    """Let constants that are negative count from the end, in an index or a slice."""
+    if not isinstance(index, slice):
+        return wrap(from_end(lift_index(index), extent))
+    given = typing.cast("Any", index)
+    ends = (
+        None if e is None else wrap(from_end(lift_index(e), extent))
+        for e in (given.start, given.stop)
+    )
+    return slice(*ends, given.step)
 
 
 def _axis(index: Any, whole: Expr) -> tuple[Expr, int, Expr | None]:
@@ -359,6 +377,9 @@ def element_indices(tensor: Tensor, where: tuple[Any, ...]) -> tuple[Expr, ...]:
     if len(where) != len(shape):
         raise bad_arity(tensor, len(where))
     indices = tuple(lift_index(each) for each in where)
+    builder = active()
+    if builder is not None and builder.lenient:
+        indices = tuple(map(from_end, indices, shape))
     for axis, (index, extent) in enumerate(zip(indices, shape, strict=True)):
         number, bound = as_constant(index), as_constant(extent)
         if number is not None and (number < 0 or (bound is not None and number >= bound)):
@@ -370,6 +391,12 @@ def element_indices(tensor: Tensor, where: tuple[Any, ...]) -> tuple[Expr, ...]:
                 found=str(number),
             )
     return indices
+
+
+def from_end(index: Expr, extent: Expr) -> Expr:
+    """Give the index that a negative constant, which counts from the end, stands for."""
+    number = as_constant(index)
+    return binary("add", extent, index, here()) if number is not None and number < 0 else index
 
 
 def address_of(tensor: Expr, indices: tuple[Expr, ...], align: int | None = None) -> Expr:

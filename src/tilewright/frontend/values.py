@@ -20,8 +20,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.base.dtypes import INT32, DType, dtype
+from tilewright.base.dtypes import INT32, DType, dtype, from_numpy
 from tilewright.base.errors import FrontendError
+from tilewright.base.lazy import optional
 from tilewright.base.locations import Location
 from tilewright.base.narrow import format_of, overflows
 from tilewright.frontend.builder import active, here
@@ -50,27 +51,59 @@ from tilewright.ir.types import ScalarType, TensorMapType
 _BITWISE = ("and", "or", "xor", "eq", "ne", "shl", "shr")
 
 
-class ScalarKind:
-    """An element type as programs write it: `T.int32(x)`, `x: T.int32`, `v: T.float32[4]`."""
+class ScalarKind(str):
+    """An element type as programs write it: `T.int32(x)`, `x: T.int32`, `v: T.float32[4]`.
+
+    It is its name, too, so that other libraries take it for that: `getattr(torch, T.float16)`.
+    """
 
     __slots__ = ("dtype",)
+    dtype: DType
 
-    def __init__(self, dtype: DType) -> None:
-        self.dtype = dtype
+    def __new__(cls, dtype: DType) -> ScalarKind:
+        found = super().__new__(cls, dtype.name)
+        found.dtype = dtype
+        return found
+
+    def __getnewargs__(self) -> Any:
+        return (self.dtype,)
 
     def __call__(self, value: Any = 0) -> Value:
         if isinstance(value, str):
             return wrap(as_expr(float(value), self.dtype))
         return wrap(cast(lift(value, self.dtype, converts=True), self.dtype, here()))
 
-    def __getitem__(self, count: int | tuple[int, ...]) -> VectorKind:
+    def __getitem__(self, count: Any) -> Any:
         return VectorKind(self.dtype, count if isinstance(count, tuple) else (count,))
 
     def __eq__(self, other: object) -> bool:
         return as_dtype_or_none(other) == self.dtype
 
     def __hash__(self) -> int:
-        return hash(self.dtype)
+        return hash(self.dtype.name)  # as that of the name, which it is equal to
+
+    def __getattr__(self, name: str) -> Any:
+        # `bits`, `bytes`, `lanes`, `is_float`, … are the element type's own.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.dtype, name)
+
+    @property
+    def itemsize(self) -> int:
+        """Count the bytes of one element."""
+        return self.dtype.bytes
+
+    @property
+    def is_floating_point(self) -> bool:
+        """Tell floating formats."""
+        return self.dtype.is_float
+
+    def as_torch(self) -> Any:
+        """Give PyTorch's type of that name.
+
+        Raises `TargetError` (`missing-tool`) without PyTorch.
+        """
+        return getattr(optional("torch", purpose="name its types"), self.dtype.name)
 
     def __repr__(self) -> str:
         return f"T.{self.dtype}"
@@ -103,6 +136,12 @@ def as_dtype_or_none(value: object) -> DType | None:
                 return None
         case type() if value in (int, float, bool):
             return dtype(value.__name__)
+        case _ if type(value).__module__ == "torch":
+            return as_dtype_or_none(str(value).removeprefix("torch."))
+        case np.dtype():
+            return from_numpy(value)
+        case type() if issubclass(value, np.generic):
+            return from_numpy(np.dtype(typing.cast("Any", value)))
         case _:
             return None
 
@@ -373,6 +412,9 @@ def stored(value: Any, kind: DType) -> Expr:
             found=str(found.type),
         )
     is_float = found.dtype.is_float if isinstance(found, Expr) else isinstance(found, float)
+    builder = active()
+    if is_float and kind.is_integer and builder is not None and builder.lenient:
+        return cast(lift(value), kind, here())
     if is_float and kind.is_integer:
         raise FrontendError(
             f"a float does not become {kind} unless a program says so",

@@ -271,14 +271,18 @@ def reinterpret(source: Expr, dtype: DType, location: Location | None) -> Expr:
 
 
 def subview(
-    source: Expr, axes: Sequence[tuple[Expr, int, Expr | None]], location: Location | None
+    source: Expr,
+    axes: Sequence[tuple[Expr, int, Expr | None]],
+    location: Location | None,
+    inside: bool = True,
 ) -> Expr:
     """View a box: for each axis its start, its step, and its extent or `None` to drop it.
 
-    Raises `FrontendError` (`bad-index`) where a constant start or end leaves the tensor.
+    Raises `FrontendError` (`bad-index`) where a constant start or end leaves the tensor, if the
+    view is to lie inside.
     """
     type = tensor_type(source)
-    for (start, step, extent), whole in zip(axes, type.shape, strict=True):
+    for (start, step, extent), whole in zip(axes if inside else (), type.shape, strict=inside):
         first, total = as_constant(start), as_constant(whole)
         count = 1 if extent is None else as_constant(extent)
         if first is None or total is None or count is None:

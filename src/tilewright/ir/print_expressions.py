@@ -302,18 +302,6 @@ class Writer:
             return "None"
         return '"default"' if type.layout == compact_layout(type) else self.layout_name(type.layout)
 
-    def allocation(self, type: TensorType) -> str:
-        """Write the call that allocates a buffer."""
-        parts = [print_tuple([self.expr(e) for e in type.shape]), quote(type.dtype.name)]
-        function = {Space.SHARED: "alloc_shared", Space.LOCAL: "alloc_local"}.get(type.space)
-        if function is None:
-            function = "alloc_tensor"
-            parts.append(f"scope={quote(type.space.value)}")
-        parts.append(f"layout={self.layout(type)}")
-        if type.align != DEFAULT_ALIGNMENT:
-            parts.append(f"align={type.align}")
-        return f"T.{function}({', '.join(parts)})"
-
     def value(self, value: Any) -> str:
         """Write the value of a keyword argument: an expression, a type or Python data."""
         match value:

@@ -23,14 +23,17 @@ from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 from tilewright.base.dtypes import INT32
+from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Constant, Expr, Var, int32
 from tilewright.ir.print_expressions import (
+    DEFAULT_ALIGNMENT,
     Writer,
     print_expr,
     print_tuple,
     print_type,
     quote,
 )
+from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import (
     Allocate,
     Apply,
@@ -57,12 +60,15 @@ from tilewright.ir.statements import (
     While,
     Write,
 )
+from tilewright.ir.tile import AllocateBarriers, ParallelTile, PipelinedTile, TileStmt
 from tilewright.ir.types import TensorType
 from tilewright.ir.visit import defined, walk
 from tilewright.layout import Axis, Iter, LayoutSpec, Term
 
 __all__ = ["print_expr", "print_kernel", "print_program", "print_stmt", "print_type"]
 
+# The fields of tile statements that are written without their names.
+_POSITIONAL = ("a", "b", "c", "source", "target", "op", "value", "buffer")
 _INDENT = "    "
 _IMPORT = "from tilewright import simt as T"
 
@@ -224,6 +230,8 @@ class _Statements(Writer):
         match stmt:
             case If():
                 return self.branches(stmt, "if")
+            case TileStmt():
+                return self.tile_statement(stmt)
             case While():
                 return [f"while {self.expr(stmt.condition)}:", *_indented(self.block(stmt.body))]
             case For():
@@ -236,6 +244,45 @@ class _Statements(Writer):
                 return [f'{stmt.var.name} = T.stack_alloca("tensormap", 1)', self.encoding(stmt)]
             case _:
                 return [self.simple(stmt)]
+
+    def tile_statement(self, stmt: TileStmt) -> list[str]:
+        """Write a statement of the tile dialect, for reading: what is left open is left out."""
+        match stmt:
+            case ParallelTile():
+                names = ", ".join(each.name for each in stmt.vars)
+                head = f"for {names} in T.Parallel({self.exprs(stmt.extents)}):"
+                return [head, *_indented(self.block(stmt.body))]
+            case PipelinedTile():
+                over = self.exprs((stmt.start, stmt.stop))
+                head = f"for {stmt.var.name} in T.Pipelined({over}, num_stages={stmt.stages}):"
+                return [head, *_indented(self.block(stmt.body))]
+            case AllocateBarriers():
+                return [f"{stmt.var.name} = T.alloc_barrier({self.exprs(stmt.counts)})"]
+            case _:
+                name = type(stmt).__name__.removesuffix("Tile").lower()
+                given = {each.name: getattr(stmt, each.name) for each in fields(cast(Any, stmt))}
+                given.pop("location")
+                parts = [
+                    f"{key}={self.value(value)}" if key not in _POSITIONAL else self.value(value)
+                    for key, value in given.items()
+                    if value is not None and value != ()
+                ]
+                return [f"T.{name}({', '.join(parts)})"]
+
+    def allocation(self, stmt: Allocate) -> str:
+        """Write the call that allocates a buffer."""
+        type = tensor_type(stmt.var)
+        parts = [print_tuple([self.expr(e) for e in type.shape]), quote(type.dtype.name)]
+        function = {Space.SHARED: "alloc_shared", Space.LOCAL: "alloc_local"}.get(type.space)
+        if function is None:
+            function = "alloc_tensor"
+            parts.append(f"scope={quote(type.space.value)}")
+        parts.append(f"layout={self.layout(type)}")
+        if type.align != DEFAULT_ALIGNMENT:
+            parts.append(f"align={type.align}")
+        if stmt.over:
+            parts.append(f"over={print_tuple([each.name for each in stmt.over])}")
+        return f"T.{function}({', '.join(parts)})"
 
     def branches(self, stmt: If, word: str) -> list[str]:
         lines = [f"{word} {self.expr(stmt.condition)}:", *_indented(self.block(stmt.then))]
@@ -275,7 +322,7 @@ class _Statements(Writer):
                 return f"{stmt.var.name} = {self.expr(stmt.value)}"
             case Allocate():
                 type = stmt.var.type
-                call = self.allocation(type) if isinstance(type, TensorType) else self.type(type)
+                call = self.allocation(stmt) if isinstance(type, TensorType) else self.type(type)
                 return f"{stmt.var.name} = {call}"
             case Store():
                 place = f"{self.expr(stmt.tensor)}[{self.exprs(stmt.indices)}]"

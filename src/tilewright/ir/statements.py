@@ -59,10 +59,12 @@ class Assign(Stmt):
 class Allocate(Stmt):
     """Allocate a buffer: shared memory of the CTA, or registers of each thread.
 
-    The variable has a `TensorType`; a shared buffer lives as long as the kernel.
+    The variable has a `TensorType`. A shared buffer lives as long as the kernel, but may lie over
+    those of `over`, which nobody uses while it is in use.
     """
 
     var: Var
+    over: tuple[Var, ...] = ()
     location: Location | None = _where()
 
 

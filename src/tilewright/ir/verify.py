@@ -36,18 +36,20 @@ from tilewright.ir.statements import (
     Stmt,
     While,
 )
+from tilewright.ir.tile import ParallelTile, PipelinedTile
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 from tilewright.ir.verify_expressions import (
     EXPRESSION_RULES,
     LOWERED_EXPRESSION_RULES,
     broken_rule,
 )
-from tilewright.ir.verify_statements import LOWERED_STATEMENT_RULES, STATEMENT_RULES
+from tilewright.ir.verify_statements import LOWERED_STATEMENT_RULES, SIMT_RULES, STATEMENT_RULES, TILE_RULES
 from tilewright.ir.visit import by_class, children, defined_by, walk, written
 
-Stage = Literal["high", "lowered"]
+Stage = Literal["tile", "high", "lowered"]
 RULES = {
-    "high": (by_class(EXPRESSION_RULES), by_class(STATEMENT_RULES)),
+    "tile": (by_class(EXPRESSION_RULES), by_class((*STATEMENT_RULES, *TILE_RULES))),
+    "high": (by_class(EXPRESSION_RULES), by_class((*STATEMENT_RULES, *SIMT_RULES))),
     "lowered": (
         by_class((*EXPRESSION_RULES, *LOWERED_EXPRESSION_RULES)),
         by_class((*STATEMENT_RULES, *LOWERED_STATEMENT_RULES)),
@@ -58,7 +60,7 @@ RULES = {
 def verify(program: Program, stage: Stage = "high") -> None:
     """Check a program against the rules of a stage.
 
-    "high" takes every node, "lowered" what both backends take. Raises `VerifyError`
+    "tile" takes every node, "high" what the simt dialect has, "lowered" what both backends take. Raises `VerifyError`
     (`invalid-program`) at the first node that breaks a rule.
     """
     names = [kernel.name for kernel in program.kernels]
@@ -143,24 +145,42 @@ class _Verifier:
 
     def statement(self, stmt: Stmt) -> None:
         own = defined_by(stmt)
-        parts = (each for each in children(stmt) if isinstance(each, Expr) and each is not own)
+        named = stmt.vars if isinstance(stmt, ParallelTile) else (own,)
+        parts = (
+            each
+            for each in children(stmt)
+            if isinstance(each, Expr) and not any(each is var for var in named)
+        )
         self.expressions(tuple(parts), stmt.location)
         message = broken_rule(RULES[self.stage][1], stmt) or self._misplaced(stmt)
         if message is not None:
             raise _invalid(message, stmt.location, _head(stmt))
         self._define(stmt)
         match stmt:
-            case For() | While():
+            case For() | While() | PipelinedTile():
                 self.loops += 1
                 self.block(stmt.body)
                 self.loops -= 1
+            case ParallelTile():
+                self.points(stmt)
             case If():
                 self.block(stmt.then)
                 self.block(stmt.orelse)
             case _:
                 pass
-        if isinstance(stmt, For):
+        if isinstance(stmt, For | PipelinedTile):
             del self.names.visible[stmt.var.name]
+
+    def points(self, stmt: ParallelTile) -> None:
+        """Check the body of a parallel loop, whose variables are visible there only."""
+        before = dict(self.names.visible)
+        for var in stmt.vars:
+            if var.name in self.names.ever:
+                raise _invalid(f"the name {var.name!r} is defined twice", stmt.location, _head(stmt))
+            self.names.ever.add(var.name)
+            self.names.visible[var.name] = var
+        self.block(stmt.body)
+        self.names.visible = before
 
     def expressions(self, parts: tuple[Expr, ...], location: Location | None) -> None:
         rules, _ = RULES[self.stage]

@@ -26,6 +26,7 @@ from tilewright.ir.statements import (
     While,
     Write,
 )
+from tilewright.ir.tile import TileStmt
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 from tilewright.ir.verify_expressions import (
     Rule,
@@ -59,9 +60,17 @@ def _cell(stmt: Declare | Assign) -> str | None:
     return None
 
 
+def _allocated_tile(stmt: Allocate) -> str | None:
+    return _allocated(stmt, (*_ALLOCATED, Space.FRAGMENT, Space.TMEM))
+
+
 def _allocate(stmt: Allocate) -> str | None:
+    return _allocated(stmt, _ALLOCATED)
+
+
+def _allocated(stmt: Allocate, spaces: tuple[Space, ...]) -> str | None:
     type = stmt.var.type
-    if not isinstance(type, TensorType) or type.space not in _ALLOCATED:
+    if not isinstance(type, TensorType) or type.space not in spaces:
         return f"a {type} is not allocated"
     known = all(isinstance(each, Constant) for each in type.shape)
     return None if known else "a buffer is allocated with a shape of constants"
@@ -197,7 +206,6 @@ def _register(declared: Operand, operand: Expr) -> str | None:
 STATEMENT_RULES: tuple[Rule, ...] = (
     (Bind, _bind),
     ((Declare, Assign), _cell),
-    (Allocate, _allocate),
     (Store, _store),
     (Write, _write),
     (For, _loop),
@@ -207,6 +215,17 @@ STATEMENT_RULES: tuple[Rule, ...] = (
     (Apply, _apply),
     (Instruct, _instruct),
 )
+
+
+# ---------------------------------------------------------------------------- dialects
+
+
+def _no_tile(stmt: TileStmt) -> str | None:
+    return "a simt program has no statements about tiles"
+
+
+TILE_RULES: tuple[Rule, ...] = ((Allocate, _allocated_tile),)
+SIMT_RULES: tuple[Rule, ...] = ((Allocate, _allocate), (TileStmt, _no_tile))
 
 
 # ---------------------------------------------------------------------------- lowered
@@ -228,6 +247,7 @@ def _binds_a_value(stmt: Bind) -> str | None:
 
 
 LOWERED_STATEMENT_RULES: tuple[Rule, ...] = (
+    (TileStmt, _no_tile),
     (Apply, _no_apply),
     (Allocate, _local_array),
     (Bind, _binds_a_value),

@@ -33,6 +33,7 @@ from tilewright.ir.statements import (
     Stmt,
     Store,
 )
+from tilewright.ir.tile import AllocateBarriers, PipelinedTile
 
 Node = Expr | Stmt | Launch | Kernel | Program
 Nodes = tuple[Node, ...]
@@ -220,7 +221,10 @@ def variables(node: Node | Block) -> tuple[Var, ...]:
 
 def defined_by(stmt: Stmt) -> Var | None:
     """Give the variable that a statement brings into being, if it does."""
-    made = isinstance(stmt, Bind | Declare | Allocate | For | EncodeTensorMap)
+    made = isinstance(
+        stmt,
+        Bind | Declare | Allocate | For | EncodeTensorMap | AllocateBarriers | PipelinedTile,
+    )
     return stmt.var if made else None
 
 

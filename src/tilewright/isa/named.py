@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tilewright.isa import (
     arithmetic,
+    async_copy,
     atomics,
     barriers,
     clusters,
@@ -45,6 +46,13 @@ CTA_SYNC_COUNT = form(barriers.bar_red, op="popc", type="u32")  # out u32, barri
 WARP_SYNC = form(barriers.bar_warp_sync)  # member mask
 CLUSTER_ARRIVE = form(clusters.cluster_arrive_aligned)
 CLUSTER_WAIT = form(clusters.cluster_wait_aligned)
+COPY_16, COPY_FEW = (
+    form(async_copy.copy, cop=cop, space="shared") for cop in ("cg", "ca")
+)  # [target], [source], bytes (4, 8 or 16), bytes that are taken
+COPIES_COMMIT = form(async_copy.commit_group)
+COPIES_WAIT = form(async_copy.wait_group)  # how many groups may be under way
+BULK_COMMIT = form(async_copy.bulk_commit_group)
+BULK_WAIT = form(async_copy.bulk_wait_group)  # how many groups may be under way
 
 _CTA = "shared::cta"
 MBARRIER_INIT = form(mbarrier.init, space=_CTA)  # [barrier], count

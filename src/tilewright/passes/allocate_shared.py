@@ -1,13 +1,14 @@
 """Lay the shared buffers of a kernel out in its one block of shared memory.
 
-May import `base` and `ir`. A buffer lives as long as the kernel, so that no two share
-bytes; they follow one another in the order of the program, each at its alignment.
+May import `base` and `ir`. Buffers follow one another in the order of the program, each at its
+alignment; one that may lie over others gets the first place where there are no more than these.
 
     a = T.alloc_shared((16, 16), "float16", align=16)   ->   a = <the block> + 0
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.base.dtypes import UINT8
@@ -45,13 +46,17 @@ def allocate_shared(program: Program, target: Target) -> Program:
 def _allocate(kernel: Kernel, target: Target) -> Kernel:
     buffers = [stmt for stmt in walk_statements(kernel.body) if _is_shared(stmt)]
     offsets: dict[Var, int] = {}
+    ends: dict[str, tuple[int, int]] = {}
     end = 0
     for stmt in buffers:
         assert isinstance(stmt, Allocate)
-        kind = tensor_type(stmt.var)
-        start = -(-end // alignment_of(stmt.var)) * alignment_of(stmt.var)
+        below = {each.name for each in stmt.over}
+        taken = sorted(place for name, place in ends.items() if name not in below)
+        size, align = storage_bytes(tensor_type(stmt.var)), alignment_of(stmt.var)
+        start = _first_gap(taken, size, align) if below else -(-end // align) * align
         offsets[stmt.var] = start
-        end = start + storage_bytes(kind)
+        ends[stmt.var.name] = (start, start + size)
+        end = max(end, start + size)
         if end > target.shared_bytes:
             raise _too_much(stmt, target, start, end)
     _check_launch(kernel, target, end)
@@ -71,6 +76,16 @@ def _allocate(kernel: Kernel, target: Target) -> Kernel:
     body = rewrite(kernel.body, ((Allocate, place), (AddressOf, point)))
     placed = tuple((var.name, (start, tensor_type(var))) for var, start in offsets.items())
     return replace(kernel, body=body, shared_bytes=end, buffers=placed)
+
+
+def _first_gap(taken: Sequence[tuple[int, int]], size: int, align: int) -> int:
+    """Find the first place between those that are taken, which are in order."""
+    start = 0
+    for first, end in taken:
+        if start + size <= first:
+            break
+        start = max(start, -(-end // align) * align)
+    return start
 
 
 def alignment_of(buffer: Var) -> int:

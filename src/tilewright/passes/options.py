@@ -1,6 +1,6 @@
 """What a compilation may choose, apart from its target.
 
-May import `passes.show_state`.
+May import `passes.show_state` and `passes.tile.notes`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.passes.show_state import Dump
+from tilewright.passes.tile.notes import Note
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,10 @@ class Options:
 
     `contract` lets products be contracted with sums (`contract_products`); `fast_math` allows
     approximations of less accuracy for divisions, roots and elementary functions. `dumps` are
-    breakpoints to add (`show_state`).
+    breakpoints to add (`show_state`), `notes` a list that gets what is not done, and why.
     """
 
     contract: bool = True
     fast_math: bool = False
     dumps: tuple[Dump, ...] = ()
+    notes: list[Note] | None = None

@@ -20,6 +20,7 @@ from tilewright.ir.expressions import Constant
 from tilewright.ir.printer import print_program
 from tilewright.ir.statements import Kernel, LaunchKernel, Program
 from tilewright.ir.visit import walk
+from tilewright.passes.places import storage_bytes
 from tilewright.sim.engine import jit
 from tilewright.sim.engine.sites import Message, Site, Sites
 from tilewright.sim.options import Options
@@ -62,9 +63,10 @@ def recipe(kernel: Kernel, target: Target, options: Options, where: jit.Machine)
         for node in nodes
         if isinstance(node, Constant) and isinstance(node.value, float)
     ]
+    sizes = [(start, storage_bytes(kind)) for _, (start, kind) in kernel.buffers]
     parts = (
         *(state, jit.version(), where.cpu, where.features, target.arch, options.numerics),
-        *(options.check, options.trace),
+        *(options.check, options.trace, sizes),
         *(print_program(program), floats, [first[place] for place in places]),
     )
     return Recipe("\n".join(map(str, parts)), places)

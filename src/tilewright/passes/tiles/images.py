@@ -54,7 +54,10 @@ def image_of(tile: Tile, scene: Scene) -> Image | None:
     )
     if combinations * region_elements(tile) > _ELEMENTS:
         return None
-    return _image(tile, values, combinations)
+    try:
+        return _image(tile, values, combinations)
+    except Inseparable:
+        return None
 
 
 def _varies(start: Expr, values: Valued) -> bool:

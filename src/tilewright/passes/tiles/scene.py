@@ -76,20 +76,28 @@ class Scene:
     def enumerated(self, starts: Iterable[Expr], rank: int) -> Valued | None:
         """Value starts as arrays of all the values that they take together.
 
-        The arrays have `rank` trailing axes of extent 1. `None` if a start depends on what has
-        no constant range, or there are too many combinations.
+        The arrays have `rank` trailing axes of extent 1. A start that depends on what has no
+        constant range is an unknown number, as if it had nothing to do with the others. `None`
+        if there are too many combinations, or no start has a range.
         """
         wanted = list(dict.fromkeys(each for each in starts if not isinstance(each, Constant)))
+        known = [each for each in wanted if self._values([each]) is not None]
+        found = self._values(known)
+        if found is None or not known:
+            return None
+        table = np.stack([np.asarray(each).ravel() for each in np.broadcast_arrays(*found)])
+        rows = np.unique(table, axis=1).reshape(len(known), -1, *(1,) * rank)
+        values = dict(zip(known, rows, strict=True))
+        unknown = self.symbolic()
+        return lambda start: values[start] if start in values else unknown(start)
+
+    def _values(self, wanted: list[Expr]) -> list[Any] | None:
+        """Evaluate starts for all counters and threads; `None` if one of them cannot be."""
         environment = self._environment(wanted)
         if environment is None:
             return None
         found: list[Any] = [evaluate(start, environment) for start in wanted]
-        if any(each is None for each in found):
-            return None
-        table = np.stack([np.asarray(each).ravel() for each in np.broadcast_arrays(*found)])
-        rows = np.unique(table, axis=1).reshape(len(wanted), -1, *(1,) * rank)
-        values = dict(zip(wanted, rows, strict=True))
-        return lambda start: values[start]
+        return None if any(each is None for each in found) else found
 
     def _environment(self, wanted: list[Expr]) -> Environment | None:
         """Give every counter an axis of its own, and the threads that may be here one more."""

@@ -1,19 +1,20 @@
 """Which buffer of shared memory an address is computed from, and where that ends.
 
-May import `ir` and `sim.engine.context`. The bounds are those that a lowered kernel's text gives:
-a buffer reaches to the next one.
+May import `ir`, `passes.places` and `sim.engine.context`. A buffer reaches to the next one that
+does not lie over it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import Expr, Offset, Read, Var
 from tilewright.ir.operands import paired_operands
 from tilewright.ir.statements import Bind, Instruct, Kernel, Write
 from tilewright.ir.visit import walk_statements
+from tilewright.passes.places import storage_bytes
+from tilewright.passes.places import storage_bytes
 from tilewright.sim.engine.context import SHARED_START
 
 Span = tuple[int, int]
@@ -30,10 +31,10 @@ class Buffers:
         self._values = {each.var.name: each.value for each in binds if each.var.name in once}
         self._spans: dict[str, Span] = {}
         starts = sorted({start for _, (start, _) in kernel.buffers})
-        following = dict(pairwise(starts))
-        for name, (start, _) in kernel.buffers:
+        for name, (start, kind) in kernel.buffers:
+            own = start + storage_bytes(kind)
             # What lies beyond the last one is refused by the engine.
-            end = following.get(start, ANYWHERE[1] - SHARED_START)
+            end = next((each for each in starts if each >= own), ANYWHERE[1] - SHARED_START)
             if name in once:
                 self._spans[name] = (start + SHARED_START, end - start)
 

@@ -1,10 +1,11 @@
 """Descriptors of matrices and boxes of tensor maps, against the layouts of their buffers.
 
-May import `layout`, `ir`, `isa`, `sim.engine` and the modules of `sim.check` below it. Native code
-notes what a CTA uses, each once; it is judged in Python when the CTA has ended. A buffer whose
-layout has a swizzle says where its elements are: the 16 bytes that a row of a tile or box has one
-after another must be neighbours in the tensor, and eight rows must have the same place along that
-axis. Buffers that the program also sees under another layout say nothing.
+May import `layout`, `ir`, `isa`, `passes`, `sim.engine` and the modules of `sim.check` below it.
+Native code notes what a CTA uses, each once; it is judged in Python when the CTA has ended. A
+buffer whose layout has a swizzle says where its elements are: the 16 bytes that a row of a tile or
+box has one after another must be neighbours in the tensor, and eight rows must have the same place
+along that axis. Buffers that the program also sees under another layout say nothing; of those that
+share memory it is enough that one is as a use says.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tilewright.ir.types import TensorType
 from tilewright.isa.descriptors import PAIRED
 from tilewright.isa.machine import Box, Lanes, SharedTile
 from tilewright.layout import ComposeLayout, image
+from tilewright.passes.places import storage_bytes
 from tilewright.sim.check import rows, state
 from tilewright.sim.check.raw import OWNERS, RawFinding
 from tilewright.sim.check.rows import end_if, routine, run
@@ -151,12 +153,12 @@ def _claim(first: int, kind: TensorType) -> Claim | None:
 
 @dataclass(frozen=True)
 class Claims:
-    """What is known of the shared buffers of a kernel.
+    """What is known of the shared buffers of a kernel: for each memory, by those that lie there.
 
     CTAs use them alike, as a rule: `judged` has what was found of each use, by its words.
     """
 
-    known: tuple[Claim, ...]
+    known: tuple[tuple[Claim, ...], ...]
     judged: dict[tuple[int, ...], bool]
 
     def describe(self, use: tuple[int, ...]) -> bool:
@@ -172,14 +174,28 @@ class Claims:
         vague = is_box and (named["row"] < 2 * _CHUNK or named["row"] % _CHUNK)
         if vague or (is_box and named["size"] % _ATOM) or not offsets.size:
             return True
-        return all(each.describes(offsets, whole=not is_box) for each in self.known)
+        return all(
+            any(each.describes(offsets, whole=not is_box) for each in there) for there in self.known
+        )
 
 
 def claims(kernel: Kernel) -> Claims:
     """List what is known of the shared buffers of a kernel."""
-    placed = ((name, first, kind) for name, (first, kind) in kernel.buffers)
-    known = (_claim(first, kind) for name, first, kind in placed if name not in kernel.relaid)
-    return Claims(tuple(each for each in known if each is not None), {})
+    placed = [
+        (first, first + storage_bytes(kind), name, kind) for name, (first, kind) in kernel.buffers
+    ]
+    placed.sort(key=lambda each: each[:2])
+    memories: list[list[Claim | None]] = []
+    end = 0
+    for first, stop, name, kind in placed:
+        if first >= end:
+            memories.append([])
+        memories[-1].append(None if name in kernel.relaid else _claim(first, kind))
+        end = max(end, stop)
+    known = (tuple(each for each in there if each is not None) for there in memories)
+    # Where a buffer says nothing, those that share its memory say nothing either.
+    alike = zip(known, memories, strict=True)
+    return Claims(tuple(some for some, there in alike if len(some) == len(there)), {})
 
 
 # ---------------------------------------------------------------------------- judgement

@@ -349,12 +349,15 @@ class FactorsInMemory(Protocol):
 class Columns:
     """Adds products to columns of D, whose factors of A are vectors and those of B in memory."""
 
-    def __init__(self, m: NativeMachine, inputs: DType, left: Sequence[Lanes]) -> None:
+    def __init__(
+        self, m: NativeMachine, inputs: DType, result: DType, left: Sequence[Lanes]
+    ) -> None:
         self.m = m
         self.inputs = inputs
+        self.result = result
         self.depth = len(left)
         self.width = left[0].width
-        self.arithmetic = Arithmetic(m, inputs, FLOAT32, self.depth)
+        self.arithmetic = Arithmetic(m, inputs, result, self.depth)
         exponents = [self.arithmetic.exponents(each) for each in left]
         self.left = [self._kept(each) for each in (left, exponents)]
 
@@ -384,12 +387,12 @@ class Columns:
     def _function(self, places: tuple[int, ...]) -> str:
         """Name the function that adds to a column, with factors at such places."""
         listed = "_".join(map(str, places))
-        name = f"fdpa_column_{self.inputs.name}_{self.width}_{listed}"
+        name = f"fdpa_column_{self.inputs.name}_{self.result.name}_{self.width}_{listed}"
         if name not in self.m.module.functions:
             m = self.m.module.machine(name)
             of = Operands(m, "%left", "%left_exponents", "%right", places, self.width)
             theirs = _repeated(m, "%right_exponents", places, self.width)
-            arithmetic = Arithmetic(m, self.inputs, FLOAT32, self.depth)
+            arithmetic = Arithmetic(m, self.inputs, self.result, self.depth)
             start = _loaded(m, "%column", 0, FLOAT32, self.width)
             _keep(m, of.sum(arithmetic, theirs, start), "%column", 0)
             m.function.emit("ret void")

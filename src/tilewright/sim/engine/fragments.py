@@ -46,15 +46,19 @@ def multiply(
     b: Sequence[Lanes],
     sums: Sequence[Lanes],
     fragments: tuple[Fragment, Fragment],
-    kind: DType,
+    types: tuple[DType, DType],
     places: Places,
 ) -> list[Lanes]:
-    """Add the products of fragments of A and B to sums: float32 FMA chains in ascending k."""
+    """Add the products of fragments of A and B to sums: float32 FMA chains in ascending k.
+
+    `types` are those of the factors and of what the sums, float32 here, become.
+    """
+    kind = types[0]
     width = 16 if "avx512f" in m.module.cpu_features else 8
     factors = _Factors(m, b, fragments[1], kind)
     slots = [m.function.slot(llvm_type(FLOAT32, WARP)) for _ in sums]
     for rows, parts in _passes(places, width).items():
-        _Pass(m, width, kind, factors).emit(
+        _Pass(m, width, types, factors).emit(
             _columns(m, a, fragments[0], kind, rows), parts, sums, slots
         )
     return [m.restore(slot, FLOAT32) for slot in slots]
@@ -143,10 +147,12 @@ class _Factors:
 class _Pass:
     """Emits the sums of some rows."""
 
-    def __init__(self, m: NativeMachine, width: int, kind: DType, factors: _Factors) -> None:
+    def __init__(
+        self, m: NativeMachine, width: int, types: tuple[DType, DType], factors: _Factors
+    ) -> None:
         self.m = m
         self.width = width
-        self.kind = kind
+        self.kind, self.result = types
         self.factors = factors
         self.vector = llvm_type(FLOAT32, width)
 
@@ -169,7 +175,7 @@ class _Pass:
         if m.module.exact is None:
             self._add(left, places)
         else:
-            exact.Columns(m, self.kind, left).add(self.factors, places)
+            exact.Columns(m, self.kind, self.result, left).add(self.factors, places)
         for part in parts:
             totals = [str(self._sum(places[column]).value) for column in part.columns]
             turned = interleaved(m, totals, scalar_type(FLOAT32), self.width)

@@ -1,0 +1,1 @@
+"""The tile dialect's functions: what they add to the kernel that is read."""
