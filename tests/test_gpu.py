@@ -146,7 +146,8 @@ class FakeDriver:
         return 0, self.capability // 10 if attribute == "major" else self.capability % 10
 
     def cuDeviceTotalMem(self, device: int) -> tuple[int, int]:
-        return 0, 1 << 32
+        # Less than the addresses of the host that stand for the GPU's, wherever its heap begins.
+        return 0, 1 << 20
 
     def cuEventCreate(self, flags: int) -> tuple[int, str]:
         return 0, "event"

@@ -12,6 +12,8 @@ from tilewright import simt
 from tilewright.base.errors import LaunchError
 from tilewright.runtime.cuda_driver import find_gpu
 
+# PyTorch's compiler imports parts of PyTorch that are about to end.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 torch: Any = pytest.importorskip("torch")
 T: Any = simt
 n = T.dynamic("n")

@@ -152,9 +152,9 @@ def alloc_shared(
 
 
 def _shared_buffer(value: Any) -> Var:
-    if isinstance(value, Tensor) and isinstance(value.expr, Var):
-        if value.type.space is Space.SHARED:
-            return value.expr
+    is_buffer = isinstance(value, Tensor) and isinstance(value.expr, Var)
+    if is_buffer and value.type.space is Space.SHARED:
+        return value.expr
     raise FrontendError(
         "a buffer lies over other buffers in shared memory",
         code="operand-type",

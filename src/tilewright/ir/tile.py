@@ -50,9 +50,9 @@ class CopyTile(TileStmt):
     """Copy a tile to another of the same extents, but for axes of extent 1; types convert.
 
     `way` is one of `WAYS`, or `None` until one is chosen. Elements beyond a tensor's end are read
-    as `outside` (0 if `None`) and not written. With a `barrier`, a bulk copy arrives there; `issuer`
-    and `phase` are as a product's. `options` are what a program asks for otherwise, such as an
-    eviction policy.
+    as `outside` (0 if `None`) and not written. With a `barrier`, a bulk copy arrives there, and
+    `issuer` and `phase` are as a product's. `options` are what a program asks for otherwise, such
+    as an eviction policy.
     """
 
     source: Expr

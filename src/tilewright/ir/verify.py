@@ -43,7 +43,12 @@ from tilewright.ir.verify_expressions import (
     LOWERED_EXPRESSION_RULES,
     broken_rule,
 )
-from tilewright.ir.verify_statements import LOWERED_STATEMENT_RULES, SIMT_RULES, STATEMENT_RULES, TILE_RULES
+from tilewright.ir.verify_statements import (
+    LOWERED_STATEMENT_RULES,
+    SIMT_RULES,
+    STATEMENT_RULES,
+    TILE_RULES,
+)
 from tilewright.ir.visit import by_class, children, defined_by, walk, written
 
 Stage = Literal["tile", "high", "lowered"]
@@ -60,8 +65,8 @@ RULES = {
 def verify(program: Program, stage: Stage = "high") -> None:
     """Check a program against the rules of a stage.
 
-    "tile" takes every node, "high" what the simt dialect has, "lowered" what both backends take. Raises `VerifyError`
-    (`invalid-program`) at the first node that breaks a rule.
+    "tile" takes every node, "high" what the simt dialect has, "lowered" what both backends take.
+    Raises `VerifyError` (`invalid-program`) at the first node that breaks a rule.
     """
     names = [kernel.name for kernel in program.kernels]
     if len(set(names)) != len(names):
@@ -176,7 +181,9 @@ class _Verifier:
         before = dict(self.names.visible)
         for var in stmt.vars:
             if var.name in self.names.ever:
-                raise _invalid(f"the name {var.name!r} is defined twice", stmt.location, _head(stmt))
+                raise _invalid(
+                    f"the name {var.name!r} is defined twice", stmt.location, _head(stmt)
+                )
             self.names.ever.add(var.name)
             self.names.visible[var.name] = var
         self.block(stmt.body)

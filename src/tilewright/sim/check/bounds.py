@@ -14,7 +14,6 @@ from tilewright.ir.operands import paired_operands
 from tilewright.ir.statements import Bind, Instruct, Kernel, Write
 from tilewright.ir.visit import walk_statements
 from tilewright.passes.places import storage_bytes
-from tilewright.passes.places import storage_bytes
 from tilewright.sim.engine.context import SHARED_START
 
 Span = tuple[int, int]
