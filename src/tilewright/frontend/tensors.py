@@ -267,11 +267,11 @@ def _from_end(index: Any, extent: Expr) -> Any:
     if not isinstance(index, slice):
         return wrap(from_end(lift_index(index), extent))
     given = typing.cast("Any", index)
-    ends = (
-        None if e is None else wrap(from_end(lift_index(e), extent))
-        for e in (given.start, given.stop)
+    start, stop = (
+        None if each is None else wrap(from_end(lift_index(each), extent))
+        for each in (given.start, given.stop)
     )
-    return slice(*ends, given.step)
+    return slice(start, stop, given.step)
 
 
 def _axis(index: Any, whole: Expr) -> tuple[Expr, int, Expr | None]:

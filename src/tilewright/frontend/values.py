@@ -74,7 +74,7 @@ class ScalarKind(str):
         return wrap(cast(lift(value, self.dtype, converts=True), self.dtype, here()))
 
     def __getitem__(self, count: Any) -> Any:
-        return VectorKind(self.dtype, count if isinstance(count, tuple) else (count,))
+        return VectorKind(self.dtype, as_tuple(count))
 
     def __eq__(self, other: object) -> bool:
         return as_dtype_or_none(other) == self.dtype

@@ -159,6 +159,11 @@ def _exchange(name: str, function: Callable[..., Any], summary: str) -> Callable
     return shuffle
 
 
+def warp_shuffle(mask: Any, value: Any, lane: Any, width: Any = WARP, warp_size: Any = WARP) -> Any:
+    """Read a value of a lane; the mask is named first."""
+    return collectives.shfl_sync(mask, value, lane, width)
+
+
 def any_sync(predicate: Any, mask: Any = FULL_MASK) -> Any:
     """Tell whether a predicate holds in any lane of a mask."""
     return collectives.any_sync(mask, predicate)
@@ -267,6 +272,7 @@ FUNCTIONS: dict[str, Any] = {
             _hint("warpgroup_fence_operand", "Keep registers of a product where they are."),
         )
     },
+    "tvm_warp_shuffle": warp_shuffle,
     "barrier_wait": mbarrier_wait_parity,
     "barrier_arrive": mbarrier_arrive,
     "tcgen05_mma_arrive": products_arrive,

@@ -24,7 +24,7 @@ TOP: dict[str, Any] = {
         _MACRO,
     ),
     **_all(
-        "comm_reducer tvm_thread_allreduce tvm_warp_shuffle",
+        "comm_reducer tvm_thread_allreduce",
         "it is an internal form of another compiler",
         "T.reduce_sum(…) reduces a tile, T.warp_reduce_sum(…) a number of each lane",
     ),
