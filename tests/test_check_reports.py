@@ -92,8 +92,8 @@ def only(*given: RawFinding) -> Finding:
 
 def test_a_finding_reads_from_the_guilty_line_down() -> None:
     address = SHARED + 128 + 4 * (16 + 3)
-    sides = {"site": place(41, "write"), "other": place(40)}
-    finding = only(raw(address=address, count=7, cta=3, **sides))
+    site, other = place(41, "write"), place(40)
+    finding = only(raw(address=address, count=7, cta=3, site=site, other=other))
     lines = Path(__file__).read_text().splitlines()
     assert str(finding).splitlines() == [
         "error: two accesses to the same memory have no order, and one of them writes [race]",

@@ -79,7 +79,7 @@ FILL, READ, ARRIVE = "T.ptx[LOAD]", "Out[tile, lane] = s[at, lane]", "T.ptx[EXPE
 WAIT_FULL, WAIT_EMPTY = "mbarrier_wait(filled", "mbarrier_wait(freed"
 
 
-def kinds(fault: dict[str, Any], schedule: str) -> list[tuple[str, str, str]]:
+def kinds(fault: dict[str, Any], schedule: str) -> list[tuple[str, ...]]:
     """Give the kinds that are found in a ring, and both lines, if it hangs as well."""
     kernel = ring(**fault)
     run = tilewright.compile(kernel, target="sm_90a", schedule=schedule, check="strict")

@@ -116,7 +116,7 @@ def mma_registers(a, b, c, k):
     return [*words(halves), *words(halves_b), *singles]
 
 
-def collect(d, dtype=np.float32):
+def collect(d, dtype: type = np.float32):
     result = np.zeros((16, 8), dtype)
     for lane in LANES:
         for i in range(4):

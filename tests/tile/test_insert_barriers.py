@@ -44,7 +44,7 @@ def _marks(kernel: Any) -> str:
     return "".join(found) + "]" * (len(depth) - 1)
 
 
-def _run(kernel: Any, *arguments: np.ndarray) -> None:
+def _run(kernel: Any, *arguments: Any) -> None:
     for schedule in ("late", "random:1"):
         tilewright.compile(kernel, "sm_90a", schedule=schedule, check=True)(*arguments)
 
@@ -228,7 +228,7 @@ def test_warpgroups_that_part_meet_among_themselves() -> None:
     assert len({line for line in barriers if "128" in line}) == 2
     a, b = np.random.rand(4, 2, N).astype(np.float32), np.zeros((4, 2, N), np.float32)
     _run(kernel, a, b)
-    np.testing.assert_array_equal(b, a[..., ::-1] + np.float32([0, 1])[None, :, None])
+    np.testing.assert_array_equal(b, a[..., ::-1] + np.array([0, 1], np.float32)[None, :, None])
 
 
 def test_all_that_a_condition_lets_in_wait_where_it_is_of_one_value() -> None:

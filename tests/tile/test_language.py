@@ -44,8 +44,8 @@ def test_tensors_are_described_by_calls_and_in_brackets() -> None:
     @T.prim_func
     def kernel(
         A: T.Tensor((4, 32), T.float16),
-        B: T.Tensor[[4, 32], T.half],
-        C: T.Tensor[(4, 32), np.float16],
+        B: T.Tensor[[4, 32], T.half],  # pyright: ignore[reportGeneralTypeIssues]
+        C: T.Tensor[(4, 32), np.float16],  # pyright: ignore[reportGeneralTypeIssues]
         D: T.StridedTensor((4, 32), (64, 1), T.float16),
     ):
         with T.Kernel(1, threads=32):

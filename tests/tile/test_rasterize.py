@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -61,7 +63,7 @@ class _Plain:
         return true if condition else false
 
 
-def _evaluate(text: str, names: dict[str, object], x: int, y: int) -> tuple[int, int]:
+def _evaluate(text: str, names: dict[str, Any], x: int, y: int) -> tuple[int, int]:
     """Carry out the lines that compute a CTA's place, as Python."""
     values = dict(names)
     for line in text.splitlines():

@@ -46,6 +46,7 @@ from tilewright.ir.expressions import (
     as_constant,
 )
 from tilewright.ir.print_expressions import SHARED_BASE_TYPE
+from tilewright.ir.shapes import tensor_type as ir_type
 from tilewright.ir.statements import Declare, Write
 from tilewright.ir.types import TENSOR_MAP_POINTER, PointerType, ScalarType, TensorType
 
@@ -152,9 +153,9 @@ def alloc_shared(
 
 
 def _shared_buffer(value: Any) -> Var:
-    is_buffer = isinstance(value, Tensor) and isinstance(value.expr, Var)
-    if is_buffer and value.type.space is Space.SHARED:
-        return value.expr
+    buffer = value.expr if isinstance(value, Tensor) else None
+    if isinstance(buffer, Var) and ir_type(buffer).space is Space.SHARED:
+        return buffer
     raise FrontendError(
         "a buffer lies over other buffers in shared memory",
         code="operand-type",

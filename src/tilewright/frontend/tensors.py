@@ -271,7 +271,8 @@ def _from_end(index: Any, extent: Expr) -> Any:
         None if each is None else wrap(from_end(lift_index(each), extent))
         for each in (given.start, given.stop)
     )
-    return slice(start, stop, given.step)
+    step: Any = given.step
+    return slice(start, stop, step)
 
 
 def _axis(index: Any, whole: Expr) -> tuple[Expr, int, Expr | None]:

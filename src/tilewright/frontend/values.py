@@ -74,7 +74,8 @@ class ScalarKind(str):
         return wrap(cast(lift(value, self.dtype, converts=True), self.dtype, here()))
 
     def __getitem__(self, count: Any) -> Any:
-        return VectorKind(self.dtype, as_tuple(count))
+        extents: tuple[int, ...] = as_tuple(count)
+        return VectorKind(self.dtype, extents)
 
     def __eq__(self, other: object) -> bool:
         return as_dtype_or_none(other) == self.dtype

@@ -41,7 +41,7 @@ _KEYS = (
 )
 
 # Members are the keys in upper case, `TL_DISABLE_TMA_LOWER` for "tl.disable_tma_lower".
-PassConfigKey = Enum(
+PassConfigKey: Any = Enum(
     "PassConfigKey",
     {key.replace(".", "_").upper(): key for key in _KEYS},
     type=str,

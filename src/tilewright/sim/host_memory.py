@@ -64,11 +64,15 @@ def special_memory(simulated: CompiledKernel, warps: int, shared: int) -> dict[s
 def special_arrays(simulated: CompiledKernel, warps: int, shared: int) -> dict[str, np.ndarray]:
     """Allocate that memory.
 
-    The checker clears what it must when a CTA begins, and touches little of the rest.
+    The checker clears what it must when a CTA begins, and touches little of the rest; only its
+    clocks are to be zero at first.
     """
     cleared = state.memory(shared) if simulated.options.check else {}
     sizes = special_memory(simulated, warps, shared)
-    return {name: aligned(size, zeros=name not in cleared) for name, size in sizes.items()}
+    return {
+        name: aligned(size, zeros=name not in cleared or name == state.ZEROED)
+        for name, size in sizes.items()
+    }
 
 
 def place_tensor_maps(

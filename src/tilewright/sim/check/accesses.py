@@ -12,7 +12,7 @@ from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.check import clocks, late, rows, state
 from tilewright.sim.check.judge import report
 from tilewright.sim.check.lines import BYTES
-from tilewright.sim.check.replay import Replay, blocks
+from tilewright.sim.check.replay import Replay, blocks, overwrite_by_warp
 from tilewright.sim.check.rows import Routine, each_bit, end_if, routine, run
 from tilewright.sim.check.shadow import Access
 from tilewright.sim.engine import context
@@ -63,12 +63,17 @@ def vector(writes: bool, size: int) -> Routine:
         lanes = f.lanes(UINT32, "%lanes", 0) & f.bits(good)
         end_if(f, lanes == 0)
         access = Access(f, writes)
-        _over_records(access)
         atomic = f.lanes(UINT32, "%atomic", 0)
+        whole = (lanes == (1 << WARP) - 1) & (atomic == 0)
+        if size == state.RECORD_BYTES and writes:
+            with f.function.when(str(whole.value)):
+                overwrite_by_warp(access, offset)
+        _over_records(access)
         if size == state.RECORD_BYTES:
-            _whole_records(f, access, offset, lanes, atomic)
+            with f.function.when(str(whole.value)):
+                _whole_records(f, access, offset)
         else:
-            _contiguous(f, access, offset, lanes, size, atomic)
+            _contiguous(f, access, offset, whole, size)
         slot = f.spill(offset)
         remaining = f.function.slot("i32", 4)
         f.function.emit(f"store i32 {lanes.value}, ptr {remaining}")
@@ -83,32 +88,27 @@ def vector(writes: bool, size: int) -> Routine:
     return routine(name, f"ptr %ctx, <32 x i32> %address, i32 %atomic, {Access.PARAMETERS}")(body)
 
 
-def _whole_records(
-    f: NativeMachine, access: Access, offset: Lanes, lanes: Lanes, atomic: Lanes
-) -> None:
-    """Access a record per lane, if every lane takes part; and return."""
-    whole = (lanes == (1 << WARP) - 1) & (atomic == 0)
-    with f.function.when(str(whole.value)):
-        if not access.writes:
-            late.read_by_warp(access, offset)
-        slot = access.warp(offset)
-        with f.function.loop(str(WARP)) as counter:
-            here = f.lanes(UINT32, f.load_element(slot, UINT32, counter), 0)
-            lane = f.lanes(UINT64, counter, 0) << state.LANE_SHIFT
-            number = f.cast(here, UINT64) >> 4
-            access.whole(number, lane | (state.ONE_LANE << state.STEP_SHIFT))
-        f.function.emit("ret void")
-        f.function.label(f.function.new_label("dead"))
+def _whole_records(f: NativeMachine, access: Access, offset: Lanes) -> None:
+    """Access a record per lane, and return."""
+    if not access.writes:
+        late.read_by_warp(access, offset)
+    slot = access.warp(offset)
+    with f.function.loop(str(WARP)) as counter:
+        here = f.lanes(UINT32, f.load_element(slot, UINT32, counter), 0)
+        lane = f.lanes(UINT64, counter, 0) << state.LANE_SHIFT
+        number = f.cast(here, UINT64) >> 4
+        access.whole(number, lane | (state.ONE_LANE << state.STEP_SHIFT))
+    f.function.emit("ret void")
+    f.function.label(f.function.new_label("dead"))
 
 
 def _contiguous(
-    f: NativeMachine, access: Access, offset: Lanes, lanes: Lanes, size: int, atomic: Lanes
+    f: NativeMachine, access: Access, offset: Lanes, everyone: Lanes, size: int
 ) -> None:
     """Access whole records, if every lane takes part and one follows the other; and return."""
     first = f.pick(offset, f.constant(0, UINT32))
     steps = f.lane_id() * size + first
-    whole = (f.bits(steps == offset) & lanes) == (1 << WARP) - 1
-    whole = whole & ((first & 15) == 0) & (atomic == 0)
+    whole = (f.bits(steps == offset) == (1 << WARP) - 1) & ((first & 15) == 0) & everyone
     with f.function.when(str(whole.value)):
         start = f.cast(first, UINT64) >> 4
         with f.function.loop(str(WARP * size // state.RECORD_BYTES)) as counter:

@@ -247,6 +247,8 @@ def slot_of(f: NativeMachine) -> None:
         # No row of a CTA has anything before it began.
         clear(f, state.at(f, "slot_row", slot * 2), 2 * state.ROW_BYTES)
         clear(f, state.at(f, "extra_row", slot), state.ROW_BYTES)
+        for area in state.OF_SLOTS:
+            clear(f, state.at(f, area, slot * state.WARPS), 4 * state.WARPS)
     f.function.emit(f"ret i32 {slot.value}")
 
 
@@ -399,6 +401,7 @@ def _loosen(f: NativeMachine, row: str) -> None:
         known = chunk(f, row, state.WARP_OWNER + start)
         place = state.SEEN_LOOSELY + start
         set_chunk(f, row, place, f.binary("max", known, chunk(f, row, place)))
+        state.use(f, place)
 
 
 @routine("check_show", "ptr %ctx, i32 %lanes", seldom=True)

@@ -269,7 +269,8 @@ def _disorder(
     # For what threads have written there is nothing to wait for.
     kind = f.select(refills & wrote & ~agents[0], _kind(f, "race"), kind)
     overwritten = agents[0] & ~wrote & writes
-    kind = f.select(refills, _refilled(f, old, actor, number, wrote, kind), kind)
+    record = f.select((flags & CELLS) != 0, f.constant(0, UINT64), number)
+    kind = f.select(refills, _refilled(f, old, actor, record, wrote, kind), kind)
     kind = f.select(overwritten & ~refills, _kind(f, "stage-overwritten"), kind)
     kind = f.select((flags & CELLS) != 0, _kind(f, "missing-wait"), kind)
     ignored = state.get(f, "ignored", rows.warp(f)) != 0

@@ -76,6 +76,7 @@ def _enter_part(f: NativeMachine, index: Lanes, lanes: Lanes, ticks: tuple[Lanes
     others = f.select(before >= state.clock(f, "%to", index), others, f.constant(0, UINT32))
     text = (lanes | others).value
     f.function.emit(f"store i32 {text}, ptr {state.clock_at(f, '%to', place)}")
+    state.use(f, place)
     for part, tick in zip(places, ticks, strict=True):
         state.set_clock(f, "%to", index + part, tick)
 

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 _SLOTS = state.LATE_READS
 _NUMBERS = f"<{_SLOTS} x i16>"  # of records: the first, or the last, of each read of an owner
+_TICKS = f"<{_SLOTS} x i32>"
 _PLACES = f"<{WARP} x i16>"  # the records of a warp's read
 _TOGETHER = 4  # lines that are looked at together
+_MOST_LINES = 32  # of a warp's read that is listed
+_BOUNDS = (("i64", "%first"), ("i64", "%last"))  # of what is overwritten
 _PAIR = 2 * state.RECORD_BYTES
 _TILE = ("start", "stride", "span", "swizzle", "base_offset", "rows")  # words of a core's read
 
@@ -81,11 +84,14 @@ def read_by_warp(access: Access, offset: Lanes) -> None:
             first = f.lanes(UINT64, counter, 0) * _TOGETHER
             numbers = (str((first + index).value) for index in range(_TOGETHER))
             look.at([f.lanes(UINT32, f.load_element(lines, UINT32, each), 0) for each in numbers])
+        number = f.op(f"trunc <{WARP} x i32> {(offset >> 4).value} to {_PLACES}")
+        low, high = (_reduced(f, name, number) for name in ("umin", "umax"))
+        count = (high >> 3) - (low >> 3)
+        look.note(count < _MOST_LINES)
         with f.function.when(f.op(f"load i1, ptr {look.good}")):
-            number = f.op(f"trunc <{WARP} x i32> {(offset >> 4).value} to {_PLACES}")
-            bounds = [_reduced(f, name, number) for name in ("umin", "umax")]
             one = f.constant(state.ONE_LANE << state.STEP_SHIFT | state.BYTES, UINT64)
-            place = _list(access, access.who | one, *bounds)
+            left = f.constant(-1, UINT32) >> ((_MOST_LINES - 1) - count)
+            place = _list(access, access.who | one, low, high, left)
             f.function.emit(f"store {_PLACES} {number}, ptr {place}, align 64")
             f.function.emit("ret void")
             f.function.label(f.function.new_label("dead"))
@@ -118,7 +124,7 @@ def read_by_core(access: Access, tile: dict[str, Lanes], pattern: Lanes) -> None
         with f.function.when(f.op(f"load i1, ptr {look.good}")):
             low, high = ((each - context.SHARED_START) >> 7 << 3 for each in (start, last))
             entry = access.who | pattern | state.BYTES
-            place = _list(access, entry, low, high + (RECORDS - 1))
+            place = _list(access, entry, low, high + (RECORDS - 1), f.constant(0, UINT32))
             for index, name in enumerate(_TILE):
                 at = f.op(f"getelementptr i32, ptr {place}, i64 {index}")
                 f.function.emit(f"store i32 {tile[name].value}, ptr {at}")
@@ -140,8 +146,11 @@ def _slot_at(f: NativeMachine, name: str, owner: Lanes, slot: Lanes | int) -> st
     return state.at(f, name, f.cast(owner, UINT64) * _SLOTS + slot)
 
 
-def _list(access: Access, entry: Lanes, low: Lanes, high: Lanes) -> str:
-    """List a read of records; give the address of what else is to be kept of it."""
+def _list(access: Access, entry: Lanes, low: Lanes, high: Lanes, left: Lanes) -> str:
+    """List a read of records; give the address of what else is to be kept of it.
+
+    `left` has a bit per line that it may have read, from the first on, or is 0 for too many.
+    """
     f, owner = access.f, access.owner
     full = state.get(f, "late_live", owner) == (1 << 64) - 1
     with f.function.when(str(full.value)):
@@ -151,10 +160,11 @@ def _list(access: Access, entry: Lanes, low: Lanes, high: Lanes) -> str:
     state.put(f, "late_live", owner, live | (f.constant(1, UINT64) << slot))
     one = f.constant(1, UINT64) << f.cast(owner, UINT64)
     state.put(f, "late_owners", 0, state.get(f, "late_owners") | one)
-    state.put(f, "late_tick", owner, access.tick)
     for name, bound in (("late_low", low), ("late_high", high)):
         narrow = f.op(f"trunc i32 {bound.value} to i16")
         f.function.emit(f"store i16 {narrow}, ptr {_slot_at(f, name, owner, slot)}")
+    for name, value in (("late_tick", access.tick), ("late_left", left)):
+        f.function.emit(f"store i32 {value.value}, ptr {_slot_at(f, name, owner, slot)}")
     f.function.emit(f"store i64 {entry.value}, ptr {_slot_at(f, 'late_entry', owner, slot)}")
     return _slot_at(f, "late_place", owner, slot)
 
@@ -179,17 +189,24 @@ def _enter(f: NativeMachine) -> None:
         of_warp, of_core, after = (f.function.new_label(s) for s in ("warp", "core", "after"))
         f.function.branch_if(str((owner < state.TENSOR).value), of_warp, of_core)
         f.function.label(of_warp)
+        first = _number(f, _slot_at(f, "late_low", owner, slot)) >> 3
+        left = f.lanes(UINT32, f.op(f"load i32, ptr {_slot_at(f, 'late_left', owner, slot)}"), 0)
         with f.function.loop(str(WARP)) as counter:
-            at = f.op(f"getelementptr i16, ptr {place}, i64 {counter}")
-            number = f.lanes(UINT64, f.op(f"zext i16 {f.op(f'load i16, ptr {at}')} to i64"), 0)
+            number = _number(f, f.op(f"getelementptr i16, ptr {place}, i64 {counter}"))
             lane = f.lanes(UINT64, counter, 0) << state.LANE_SHIFT
-            _enter_record(f, number, entry | lane)
+            line = f.cast((number >> 3) - first, UINT32)
+            with f.function.when(str(((left >> line) & 1 != 0).value)):
+                _enter_record(f, number, entry | lane)
         f.function.branch(after)
         f.function.label(of_core)
         _enter_tile(f, place, entry)
         f.function.branch(after)
         f.function.label(after)
     _strike(f, owner, slots)
+
+
+def _number(f: NativeMachine, at: str) -> Lanes:
+    return f.lanes(UINT64, f.op(f"zext i16 {f.op(f'load i16, ptr {at}')} to i64"), 0)
 
 
 def _enter_tile(f: NativeMachine, place: str, entry: Lanes) -> None:
@@ -253,18 +270,52 @@ def overwrite(f: NativeMachine) -> None:
         hit = live & _where(f, "ule", low, bounds[1]) & _where(f, "uge", high, bounds[0])
         with f.function.when(str((hit != 0).value)):
             within = _where(f, "uge", low, bounds[0]) & _where(f, "ule", high, bounds[1])
-            known = rows.ask_known(f, "%row", owner, state.get(f, "late_tick", owner))
-            gone = known & f.lanes(BOOL, "%all", 0) & ((hit & ~within) == 0)
-            with f.function.when(str(gone.value)):
-                _strike(f, owner, hit)
-            with f.function.when(str((~gone).value)):
-                run(f, _enter, ("i32", owner), ("i64", hit))
+            none = f.constant(0, UINT64)
+            known = f.select(f.lanes(BOOL, "%all", 0), hit & _known(f, owner), none)
+            _strike(f, owner, known & within)
+            for slots, called, more in (
+                (known & ~within, _shorten, _BOUNDS),
+                (hit & ~known, _enter, ()),
+            ):
+                with f.function.when(str((slots != 0).value)):
+                    run(f, called, ("i32", owner), ("i64", slots), *more)
+
+
+@routine("check_late_shorten", "ptr %ctx, i32 %owner, i64 %slots, i64 %first, i64 %last")
+def _shorten(f: NativeMachine) -> None:
+    """Take lines that are overwritten from reads of an owner that have others too."""
+    owner, slots = f.lanes(UINT32, "%owner", 0), f.lanes(UINT64, "%slots", 0)
+    first, last = (f.cast(f.lanes(UINT64, f"%{n}", 0) >> 3, UINT32) for n in ("first", "last"))
+    remaining = f.function.slot("i64", 8)
+    f.function.emit(f"store i64 {slots.value}, ptr {remaining}")
+    with each_bit(f, remaining, UINT64) as slot:
+        at = _slot_at(f, "late_left", owner, slot)
+        left = f.lanes(UINT32, f.op(f"load i32, ptr {at}"), 0)
+        base = f.cast(_number(f, _slot_at(f, "late_low", owner, slot)) >> 3, UINT32)
+        every, none = f.constant(-1, UINT32), f.constant(0, UINT32)
+        low = f.select(first > base, first - base, none)
+        high = f.binary("min", last - base, f.constant(_MOST_LINES - 1, UINT32))
+        after = left & ~((every << low) & (every >> ((_MOST_LINES - 1) - high)))
+        f.function.emit(f"store i32 {after.value}, ptr {at}")
+        one = f.constant(1, UINT64) << f.cast(slot, UINT64)
+        with f.function.when(str((left == 0).value)):
+            run(f, _enter, ("i32", owner), ("i64", one))
+        with f.function.when(str(((left != 0) & (after == 0)).value)):
+            _strike(f, owner, one)
 
 
 def _spread(f: NativeMachine, number: str) -> str:
     one = f.op(f"insertelement {_NUMBERS} zeroinitializer, i16 {number}, i32 0")
     zeros = f"<{_SLOTS} x i32> zeroinitializer"
     return f.op(f"shufflevector {_NUMBERS} {one}, {_NUMBERS} zeroinitializer, {zeros}")
+
+
+def _known(f: NativeMachine, owner: Lanes) -> Lanes:
+    """Tell which reads of an owner the row `%row` knows of."""
+    ticks = f.op(f"load {_TICKS}, ptr {_slot_at(f, 'late_tick', owner, 0)}, align 64")
+    clock = f.lanes(UINT32, f.spread(state.clock(f, "%row", owner), _SLOTS), _SLOTS)
+    known = f.lanes(UINT32, ticks, _SLOTS) <= clock
+    return f.lanes(UINT64, f.op(f"bitcast <{_SLOTS} x i1> {known.value} to i{_SLOTS}"), 0)
 
 
 def _where(f: NativeMachine, how: str, left: str, right: str) -> Lanes:

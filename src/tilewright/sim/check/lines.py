@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 BYTES = 128  # of a line: within it a swizzle moves chunks, and after eight it begins again
 RECORDS = BYTES // state.RECORD_BYTES
-_WORDS = f"<{RECORDS * WORDS} x i64>"
+_RECORD = f"<{WORDS} x i64>"
+_STEP = 7 << state.STEP_SHIFT
 
 
 def line_at(f: NativeMachine, line: Lanes) -> str:
@@ -44,11 +45,27 @@ def _settle(f: NativeMachine) -> None:
     f.set_word(at, 0, state.SETTLED)
     none = f.constant(0, UINT64)
     entry = f.select(entry == state.EMPTY, none, entry)
-    words = "zeroinitializer"
-    for index in range(0, RECORDS * WORDS, WORDS):
-        words = f.op(f"insertelement {_WORDS} {words}, i64 {entry.value}, i32 {index}")
-    records = f.op(f"getelementptr {_WORDS}, ptr {f.pointer('check_shadow')}, i64 {line.value}")
-    f.function.emit(f"store {_WORDS} {words}, ptr {records}, align 64")
+    records = f.op(f"getelementptr i8, ptr {f.pointer('check_shadow')}, i64 {(line << 8).value}")
+    with f.function.loop(str(RECORDS)) as counter:
+        own = of_record(f, entry, f.lanes(UINT64, counter, 0))
+        record = f.op(f"getelementptr {_RECORD}, ptr {records}, i64 {counter}")
+        alone = f.op(f"insertelement {_RECORD} zeroinitializer, i64 {own.value}, i32 0")
+        f.function.emit(f"store {_RECORD} {alone}, ptr {record}, align 32")
     written = f.op(f"getelementptr i128, ptr {f.pointer('check_written')}, i64 {line.value}")
     all_of_them = f.op(f"select i1 {(entry == 0).value}, i128 0, i128 -1")
     f.function.emit(f"store i128 {all_of_them}, ptr {written}, align 16")
+
+
+# ---------------------------------------------------------------------------- lanes
+
+# What an entry of a line has in place of a step if each record is of a lane of its own: the record
+# c, counted from 0, of the lane whose number is that of the entry with c added bit by bit. So
+# swizzles deal chunks out.
+LANES = 0
+
+
+def of_record(f: NativeMachine, entry: Lanes, index: Lanes) -> Lanes:
+    """Give the entry of a record of a line, of the entry of the line."""
+    several = (entry != 0) & ((entry & _STEP) == LANES << state.STEP_SHIFT)
+    own = entry ^ ((index << state.LANE_SHIFT) | (state.ONE_LANE << state.STEP_SHIFT))
+    return f.select(several, own, entry)

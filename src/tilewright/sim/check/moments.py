@@ -13,7 +13,7 @@ from tilewright.base.dtypes import UINT32
 from tilewright.isa.machine import Lanes
 from tilewright.sim.check import rows, state
 from tilewright.sim.check.lanes import hand_on
-from tilewright.sim.check.rows import end_if, routine, run
+from tilewright.sim.check.rows import end_if, routine
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
@@ -52,7 +52,7 @@ def moment(f: NativeMachine) -> None:
         close(f)
     end_if(f, full, f"i32 {UNKNOWN}")
     row = _row(f, f.cast(count, UINT32))
-    run(f, rows.copy, ("ptr", row), ("ptr", rows.acting_row(f, lanes)))
+    rows.copy_out(f, row, rows.acting_row(f, lanes))
     # Of its own warp a lane knows what was done before the warp, or some lanes of it, have met.
     _put(f, row, index, state.get(f, "sync_tick", index))
     _put(f, row, index + state.PART_TICK, state.get(f, "met_tick", index))
@@ -74,7 +74,9 @@ def handed(f: NativeMachine) -> None:
     with f.function.when(str((full & (state.get(f, "cut") == 0)).value)):
         close(f)
     end_if(f, full, f"i32 {UNKNOWN}")
-    hand_on(f, _row(f, f.cast(count, UINT32)), f.lanes(UINT32, "%lanes", 0), anew=True)
+    row, lanes = _row(f, f.cast(count, UINT32)), f.lanes(UINT32, "%lanes", 0)
+    rows.copy_out(f, row, rows.acting_row(f, lanes))
+    hand_on(f, row, lanes)
     state.put(f, "moment_count", 0, count + 1)
     f.function.emit(f"ret i32 {f.cast(count, UINT32).value}")
 

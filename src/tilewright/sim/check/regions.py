@@ -117,10 +117,12 @@ def _log(f: NativeMachine) -> None:
     log = f.pointer("check_log")
 
     def known(place: Lanes) -> tuple[Lanes, str, Lanes]:
+        # What another CTA has left there is no number of an entry, or not of such a one.
         last = state.get(f, "last_run", _place(f, place))
-        number = f.select(last != 0, last, f.constant(1, UINT32)) - 1
+        there = (last != 0) & (f.cast(last, UINT64) <= state.get(f, "log_count"))
+        number = f.select(there, last, f.constant(1, UINT32)) - 1
         at = f.op(f"getelementptr i64, ptr {log}, i64 {(f.cast(number, UINT64) * _WORDS).value}")
-        same = (f.get_word(at, 2) == who) & (last != 0)
+        same = (f.get_word(at, 2) == who) & there
         now = ((f.get_word(at, 3) ^ when) & 0xFFFFFFFF) == 0
         return last, at, same & now & (f.get_word(at, 1) == place)
 

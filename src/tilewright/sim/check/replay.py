@@ -6,11 +6,14 @@ holds for one block does for the next, once the two have been compared.
 
 from __future__ import annotations
 
-from tilewright.base.dtypes import UINT64
-from tilewright.isa.machine import Lanes
-from tilewright.sim.check import rows, state
+from itertools import pairwise
+
+from tilewright.base.dtypes import UINT32, UINT64
+from tilewright.isa.machine import WARP, Lanes
+from tilewright.sim.check import late, rows, state
 from tilewright.sim.check.judge import WHO, WORDS, owner_of, tick_of, written_at
-from tilewright.sim.check.lines import RECORDS, line_at, settle
+from tilewright.sim.check.lines import LANES, RECORDS, line_at, of_record, settle
+from tilewright.sim.check.rows import run
 from tilewright.sim.check.shadow import Access
 
 _NOTHING = f"splat (i64 {(1 << 64) - 1})"  # no entry is this
@@ -116,6 +119,13 @@ class Overwriting(Replay):
         f.function.branch(done)
         f.function.label(done)
 
+    def _each(self, first: Lanes, lane: Lanes) -> None:
+        f = self.access.f
+        with f.function.loop(str(RECORDS)) as counter:
+            index = f.lanes(UINT64, counter, 0)
+            own = of_record(f, lane | state.BYTES, index) & ~state.BYTES
+            self.access.record(first + index, own, f.constant(state.BYTES, UINT64))
+
     def _records(self, first: Lanes, good: str, bad: str) -> None:
         """Go where all is known that stands in the records of a line, or where it is not."""
         access, f = self.access, self.access.f
@@ -138,3 +148,33 @@ class Overwriting(Replay):
 def blocks(access: Access) -> Replay:
     """Prepare accesses to lines of shared memory."""
     return Overwriting(access) if access.writes else Replay(access, RECORDS, 8)
+
+
+def overwrite_by_warp(access: Access, offset: Lanes) -> None:
+    """Write a record per lane, by its uint32 offset in shared memory; and return.
+
+    Where lanes do not fill lines that follow one another, eight lanes each, this does not return.
+    """
+    f = access.f
+    number = offset >> 4
+    leading = [lane & ~(RECORDS - 1) for lane in range(WARP)]
+    first = f.lanes(UINT32, f.permute(str(number.value), "i32", WARP, leading), WARP)
+    neat = f.bits(number == (first ^ (f.lane_id() & (RECORDS - 1)))) == (1 << WARP) - 1
+    lines = [f.pick(number, f.constant(lane, UINT32)) >> 3 for lane in range(0, WARP, RECORDS)]
+    for one, following in pairwise(lines):
+        neat = neat & (following == one + 1)
+    with f.function.when(str(neat.value)):
+        start = f.cast(lines[0], UINT64) << 3
+        words = (("i64", start), ("i64", start + (WARP - 1)), ("i1", "true"))
+        run(f, late.overwrite, *words, ("ptr", access.quick))
+        numbers = f.spill(number)
+        overwriting = Overwriting(access)
+        with f.function.loop(str(WARP // RECORDS)) as counter:
+            lane = f.lanes(UINT64, counter, 0) * RECORDS
+            here = f.cast(
+                f.lanes(UINT32, f.load_element(numbers, UINT32, str(lane.value)), 0), UINT64
+            )
+            whose = (lane | (here & (RECORDS - 1))) << state.LANE_SHIFT
+            overwriting.block(here & ~(RECORDS - 1), 0, whose | (LANES << state.STEP_SHIFT))
+        f.function.emit("ret void")
+        f.function.label(f.function.new_label("dead"))

@@ -5,10 +5,11 @@ May import `sim.engine` and `sim.check.state`. Every function is called with the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tilewright.base.dtypes import UINT32, DType
+from tilewright.base.dtypes import UINT32, UINT64, DType
 from tilewright.isa.machine import Lanes
 from tilewright.sim.check import state
 from tilewright.sim.engine import context
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
 
 Routine = Callable[["Module"], str]
-WIDTH = 16  # numbers of a row that are joined at a time
+WIDTH = 1 << state.CHUNK_SHIFT  # numbers of a row that are joined at a time
 _CHUNK = f"<{WIDTH} x i32>"
 
 
@@ -138,12 +139,12 @@ def _in_chunks(f: NativeMachine, body: Callable[[int], None], count: int = state
         body(start)
 
 
-def chunk(f: NativeMachine, row: str, start: int) -> Lanes:
+def chunk(f: NativeMachine, row: str, start: Lanes | int) -> Lanes:
     text = f.op(f"load {_CHUNK}, ptr {state.clock_at(f, row, start)}, align 4")
     return f.lanes(UINT32, text, WIDTH)
 
 
-def set_chunk(f: NativeMachine, row: str, start: int, value: Lanes) -> None:
+def set_chunk(f: NativeMachine, row: str, start: Lanes | int, value: Lanes) -> None:
     at = state.clock_at(f, row, start)
     f.function.emit(f"store {_CHUNK} {value.value}, ptr {at}, align 4")
 
@@ -151,14 +152,28 @@ def set_chunk(f: NativeMachine, row: str, start: int, value: Lanes) -> None:
 @routine("check_join", "ptr %ctx, ptr %to, ptr %from")
 def join(f: NativeMachine) -> None:
     """Let a row know all that another one knows."""
-
-    def some(start: int) -> None:
+    with _each_used(f, 0, state.PART_TICK) as start:
         later = f.binary("max", chunk(f, "%to", start), chunk(f, "%from", start))
         set_chunk(f, "%to", start, later)
+    parts = _used(f, state.PART_TICK, state.ROW) != 0
+    with f.function.when(str(parts.value)):
+        for start in range(0, state.WARPS, WIDTH):
+            _join_parts(f, start)
 
-    _in_chunks(f, some, state.PART_TICK)
-    for start in range(0, state.WARPS, WIDTH):
-        _join_parts(f, start)
+
+def _used(f: NativeMachine, first: int, end: int) -> Lanes:
+    """Tell which chunks of rows are in use, of those of some clocks."""
+    bits = (1 << (end // WIDTH)) - (1 << (first // WIDTH))
+    return state.get(f, "used") & bits
+
+
+@contextmanager
+def _each_used(f: NativeMachine, first: int, end: int) -> Generator[Lanes]:
+    """Loop over the chunks that are in use; yields the number of the first clock of each."""
+    remaining = f.function.slot("i64", 8)
+    f.function.emit(f"store i64 {_used(f, first, end).value}, ptr {remaining}")
+    with each_bit(f, remaining, UINT64) as number:
+        yield number << state.CHUNK_SHIFT
 
 
 def _join_parts(f: NativeMachine, start: int) -> None:
@@ -189,7 +204,15 @@ def alike(f: NativeMachine, one: str, other: str) -> Lanes:
 @routine("check_copy", "ptr %ctx, ptr %to, ptr %from")
 def copy(f: NativeMachine) -> None:
     """Let a row know what another one knows, and no more."""
-    _in_chunks(f, lambda start: set_chunk(f, "%to", start, chunk(f, "%from", start)))
+    with _each_used(f, 0, state.ROW) as start:
+        set_chunk(f, "%to", start, chunk(f, "%from", start))
+
+
+def copy_out(f: NativeMachine, to: str, row: str) -> None:
+    """Copy a row to where there was none."""
+    name = "llvm.memcpy.p0.p0.i64"
+    f.module.declare(name, f"declare void @{name}(ptr, ptr, i64, i1)")
+    f.function.emit(f"call void @{name}(ptr {to}, ptr {row}, i64 {state.ROW_BYTES}, i1 false)")
 
 
 @routine("check_floor", "ptr %ctx, ptr %row", "i32")

@@ -31,6 +31,7 @@ SEEN, SEEN_LOOSELY, SEEN_COPIES, PART_TICK, PART_LANES, PART_SEEN, PART_COPIES =
 )
 ROW = PART_COPIES + WARPS
 ROW_BYTES = 4 * ROW
+CHUNK_SHIFT = 4  # so many bits of a clock's number are one's within its chunk of a row
 
 # Owners, by their first number: who accesses memory. One per warp, but the last ones, which are
 # operations seen through an mbarrier, by the number of that mbarrier.
@@ -80,9 +81,10 @@ SETTLED, EMPTY = 0, (1 << 64) - 1
 LATE_READS = 64  # of an owner, that are listed (`late`)
 CELL_BYTES = 4 * 512 * 34  # of the shadow of Tensor Memory
 
+OF_SLOTS = ("extra_tick", "waited", "waiting_lanes", "came_tick")
 _AREAS = (
     # What is zero when a CTA begins.
-    *(("log_count", 1, 8), ("watched_count", 1, 8), ("last_run", LAST_RUNS, 4)),
+    *(("log_count", 1, 8), ("watched_count", 1, 8)),
     *(("pattern", PATTERNS, 4), ("scattered", 1, 8)),
     # The turn of the CTA among others; the turn after which nothing is kept, and 1 more.
     *(("turn", 1, 8), ("cut", 1, 8), ("moment_count", 1, 8), ("moment", 2 * WARPS, 4)),
@@ -103,9 +105,9 @@ _AREAS = (
     *(("acted", WARPS, 4), ("met_tick", WARPS, 4), ("met_lanes", WARPS, 4)),
     *(("copies_tick", WARPS, 4), ("copies_lanes", WARPS, 4), ("part_copies", WARPS, 4)),
     *(("fence_tick", WARPS, 4), ("fence_copies", WARPS, 4)),
-    # Arrivals that an mbarrier counts from their issue on: of the one that is issued now, by the
-    # number of the mbarrier and 1 more; of mbarriers, when each warp has issued some.
-    *(("extra", 1, 8), ("extra_tick", SLOTS * WARPS, 4)),
+    # Of an arrival that is issued now, and that an mbarrier counts from then on: the number of the
+    # mbarrier, and 1 more.
+    ("extra", 1, 8),
     *(("slot_address", SLOTS, 4), ("slot_warp", SLOTS, 4), ("slot_lanes", SLOTS, 4)),
     *(("slot_issue", SLOTS, 4), ("slot_site", SLOTS, 4), ("slot_visible", SLOTS, 4)),
     *(("core_target", 1, 8), ("core_shape", 1, 8), ("core_entry", 1, 8), ("core_late", 1, 8)),
@@ -116,24 +118,29 @@ _AREAS = (
     *(("slot_came", SLOTS, 8), ("idle_wait", WARPS, 8)),
     *(("come_turn", context.BARRIERS * WARPS, 4), ("come_site", context.BARRIERS * WARPS, 4)),
     *(("issuer", WARPS, 4), ("issuer_lanes", WARPS, 4)),
-    # When each warp has last looked at an mbarrier and found that its phase has ended, and by
-    # which lanes; whether clocks do not have all orders of waits and arrivals.
-    *(("waited", SLOTS * WARPS, 4), ("waiting_lanes", SLOTS * WARPS, 4), ("loose", 1, 8)),
-    ("slot_before", SLOTS, 4),
-    ("came_tick", SLOTS * WARPS, 4),  # when each warp has last arrived at an mbarrier
+    # Whether clocks do not have all orders of waits and arrivals.
+    *(("loose", 1, 8), ("slot_before", SLOTS, 4)),
     *(("cluster_row", 2, ROW_BYTES), ("exited_row", 1, ROW_BYTES), ("flag_row", 1, ROW_BYTES)),
     *(("fenced", WARPS, 4), ("looked", WARPS, 4)),
     *(("held_count", WARPS, 4), ("allocated", 1, 8), ("freed", 1, 8), ("note_count", 1, 8)),
-    *(("late_owners", 1, 8), ("late_live", 2 * WARPS, 8), ("late_tick", 2 * WARPS, 4)),
+    *(("late_owners", 1, 8), ("late_live", 2 * WARPS, 8)),
     ("barriers_used", 1, 8),
     # Rows are zero of the warps that are there, and of barriers once they are in use.
     *(("warp_row", WARPS, ROW_BYTES), ("fenced_row", WARPS, ROW_BYTES)),
     ("barrier_row", 2 * context.BARRIERS, ROW_BYTES),
+    # Of mbarriers, once they are in use, and of each warp: when it has last issued an arrival that
+    # is counted from then on; when it has last looked and found that a phase has ended, by which
+    # lanes; when it has last arrived.
+    *((name, SLOTS * WARPS, 4) for name in OF_SLOTS),
+    ("last_run", LAST_RUNS, 4),
+    # Which chunks of rows have been in use since this memory is there: the others are zero.
+    ("used", 1, 8),
     # What is written before it is read.
     ("found", FINDINGS, 8 * len(FOUND_FIELDS)),
     ("note", NOTES * NOTE_WORDS, 4),
     *((name, WARPS * HELD, 4) for name in ("held_first", "held_end", "held_site")),
     *((name, 2 * WARPS * LATE_READS, 2) for name in ("late_low", "late_high")),
+    *((name, 2 * WARPS * LATE_READS, 4) for name in ("late_tick", "late_left")),
     ("late_entry", 2 * WARPS * LATE_READS, 8),
     ("late_place", 2 * WARPS * LATE_READS, 64),
     ("ahead_row", WARPS, ROW_BYTES),
@@ -200,6 +207,9 @@ _BYTES = {name: count * size for name, count, size in _AREAS}
 
 
 # ---------------------------------------------------------------------------- in Python
+
+
+ZEROED = "check"  # of its memory, what is zero when there has been no CTA yet
 
 
 def memory(shared: int) -> dict[str, int]:
@@ -288,6 +298,13 @@ def set_clock(f: NativeMachine, row: str, owner: Lanes | int, tick: Lanes) -> No
     """Let a row know of what an owner has done up to a tick."""
     later = f.binary("max", clock(f, row, owner), f.cast(tick, UINT32))
     f.function.emit(f"store i32 {later.value}, ptr {clock_at(f, row, owner)}")
+    use(f, owner)
+
+
+def use(f: NativeMachine, owner: Lanes | int) -> None:
+    """Note that rows may have a tick of an owner, or of those beside it."""
+    one = f.constant(1, UINT64) << (f.cast(f.lift(owner, UINT32), UINT64) >> CHUNK_SHIFT)
+    put(f, "used", 0, get(f, "used") | one)
 
 
 def area_bytes(name: str) -> int:

@@ -421,7 +421,7 @@ class NativeMachine(Values):
         """Multiply warp fragments: D = A·B + C."""
         sums = self._elements(c, types[2])
         places = fragment_places(fragments[2])
-        outputs = multiply(self, a, b, sums, fragments[:2], types[::2], places)
+        outputs = multiply(self, a, b, sums, fragments[:2], (types[0], types[2]), places)
         return self._packed(outputs, c, types[2])
 
     def _elements(self, registers: Sequence[Lanes], dtype: DType) -> list[Lanes]:
