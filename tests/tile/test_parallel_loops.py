@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tile_running import TARGETS, builds, integers, lowered, run
 
+import tilewright
 from tilewright import tile as T
 from tilewright.base.errors import FrontendError
 from tilewright.layout import S, TileLayout, tx
@@ -444,3 +445,27 @@ def test_a_guard_of_the_whole_loop_may_leave_out_points() -> None:
     a, b = integers(1, 64), np.zeros(48, np.float32)
     run(kernel, a, b)
     assert np.array_equal(b, a[:48] * 2)
+
+
+def test_every_thread_copies_and_clears_registers_of_its_own() -> None:
+    threads, width = 64, 4
+
+    @T.prim_func
+    def own(A: T.Tensor((threads, width), "float32"), B: T.Tensor((threads, width), "float32")):
+        with T.Kernel(1, threads=threads):
+            thread = T.get_thread_binding()
+            total = T.alloc_local((width,), "float32")
+            part = T.alloc_local((width,), "float32")
+            T.clear(total)
+            T.copy(A[thread, 0:width], part)
+            for _ in T.serial(3):
+                for i in T.serial(width):
+                    total[i] += part[i]
+            T.fill(part, 1)
+            for i in T.serial(width):
+                total[i] += part[i]
+            T.copy(total, B[thread, 0:width])
+
+    a, b = np.random.rand(threads, width).astype(np.float32), np.zeros((threads, width), np.float32)
+    tilewright.compile(own, "sm_80", check=True)(a, b)
+    np.testing.assert_allclose(b, 3 * a + 1, rtol=1e-6)

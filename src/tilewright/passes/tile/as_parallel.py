@@ -71,6 +71,21 @@ def fill_as_parallel(stmt: FillTile, scene: TileScene) -> ParallelTile:
     return ParallelTile(vars, extents, body, location=stmt.location)
 
 
+def is_own(stmt: CopyTile | FillTile) -> bool:
+    """Tell what each thread does for itself: with registers of its own, and with no fragment."""
+    tiles = (stmt.source, stmt.target) if isinstance(stmt, CopyTile) else (stmt.target,)
+    spaces = {tensor_type(root(each)).space for each in tiles}
+    return Space.LOCAL in spaces and Space.FRAGMENT not in spaces
+
+
+def by_each_thread(loop: ParallelTile) -> Block:
+    """Write a parallel loop as one that every thread goes through whole."""
+    body = loop.body
+    for var, extent in reversed([*zip(loop.vars, loop.extents, strict=True)]):
+        body = (For(var, int32(0), extent, int32(1), body, "unroll", location=loop.location),)
+    return body
+
+
 def counters(tile: Expr, scene: TileScene) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
     """Make counters along the axes of a tile that are not of extent 1, and give their extents."""
     extents = tuple(each for each in tensor_type(tile).shape if as_constant(each) != 1)

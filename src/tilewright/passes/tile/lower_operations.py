@@ -35,9 +35,11 @@ from tilewright.ir.visit import root, walk_kinds
 from tilewright.layout import ComposeLayout, TileLayout
 from tilewright.passes.analysis.ranges import analyse_ranges
 from tilewright.passes.tile.as_parallel import (
+    by_each_thread,
     copy_as_parallel,
     fill_as_parallel,
     in_blocks,
+    is_own,
     of_buffers,
 )
 from tilewright.passes.tile.copy_async import copy_async, run_bytes
@@ -111,6 +113,10 @@ def _as_loop(stmt: TileStmt, scene: TileScene) -> Block:
     match stmt:
         case CopyTile(way="tmem" | "tma"):
             return (stmt,)
+        case CopyTile() if is_own(stmt):
+            return by_each_thread(of_buffers(copy_as_parallel(stmt, scene)))
+        case FillTile() if is_own(stmt):
+            return by_each_thread(of_buffers(fill_as_parallel(stmt, scene)))
         case CopyTile(way="cp_async"):
             size = run_bytes(stmt, scene.ranges)
             if size is not None:

@@ -77,6 +77,8 @@ def refusal(stmt: CopyTile) -> TileContractError | None:
         return _refuse(stmt, "elements of one type", found, "leave prefer_instruction= out")
     if stmt.outside is not None and as_constant(stmt.outside) != 0:
         return _refuse(stmt, "0 beyond the end of the tensor", "another value")
+    if static_shape(kinds[1].shape) is None:
+        return _refuse(stmt, "a tile whose extents are known", str(kinds[1]))
     base, _, extents = place_of(tensor)
     whole = tensor_type(base)
     if not 1 <= len(whole.shape) <= MAX_RANK or static_shape(whole.shape[-1:]) == ():

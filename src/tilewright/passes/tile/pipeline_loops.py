@@ -43,7 +43,7 @@ from tilewright.ir.statements import (
     Stmt,
     Store,
 )
-from tilewright.ir.tile import CopyTile, PipelinedTile
+from tilewright.ir.tile import AnnotateTile, CopyTile, PipelinedTile
 from tilewright.ir.types import ScalarType
 from tilewright.ir.visit import Node, children, root, walk, walk_kinds, walk_statements, written
 from tilewright.isa import named
@@ -220,6 +220,12 @@ class _Loop:
     def __init__(self, stmt: PipelinedTile, kernel: Block) -> None:
         self.stmt = stmt
         self.body = stmt.body
+        self.laid_out = {
+            name
+            for each in walk_kinds(kernel, AnnotateTile)
+            if each.kind == "layout"
+            for name, _ in each.values
+        }
         self.outside = {each.name for each in _uses(kernel, stmt.var)}
         self.accessed: list[list[Access]] = [
             [
@@ -250,6 +256,8 @@ class _Loop:
             return f"it writes a part of {buffer.name} only"
         if not copy.waits or copy.way not in (None, "simt", "cp_async"):
             return "the program says how it is carried out"
+        if buffer.name in self.laid_out:
+            return f"the program lays {buffer.name} out, and not its versions"
         if buffer.name in self.outside:
             return f"{buffer.name} is used outside the loop too"
         for i, accessed in enumerate(self.accessed):
