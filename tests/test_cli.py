@@ -357,7 +357,7 @@ def test_a_file_without_the_kernel_is_told_what_there_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     script.write_text(text)
-    assert cli.main(["build", f"{script}{name}", "-o", str(script.parent / "k.cubin")]) == 1
+    assert cli.main(["build", f"{script}{name}", "-o", str(script.parent / "k.cubin")]) == 2
     said = capsys.readouterr().err
     assert "[bad-option]" in said and message in said and expected in said
 

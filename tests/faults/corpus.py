@@ -177,6 +177,19 @@ def copies_of_a_warp() -> Case:
 
 
 @entry("sm_80")
+def products_of_other_types() -> Case:
+    # Ones times ones: as many as there are in a row.
+    results = (
+        np.full((32, 2), 0x4C004C00, np.uint32),  # 16, twice, in half precision
+        np.full((32, 4), 32, np.int32),
+        np.full((32, 4), 8, np.float32),
+        np.full((32, 2), 4, np.float64),
+    )
+    given = tuple(np.zeros_like(each) for each in results)
+    return Case(ampere.products_of_other_types.program, given, dict(enumerate(results)))
+
+
+@entry("sm_80")
 def copies_counted() -> Case:
     a = integers(2, 64)
     return Case(ampere.copies_counted.program, (a, nothing(2, 64)), {1: a[:, ::-1]})

@@ -283,3 +283,41 @@ def read_only(A: T.Tensor((64,), "int32"), Out: T.Tensor((64,), "int32")):
     word: T.int32
     T.ptx["ld.global.nc.s32"](word, A.ptr_to([63 - thread]))
     Out[thread] = word
+
+
+@T.function
+def products_of_other_types(
+    Half: T.Tensor((32, 2), "uint32"),
+    Bytes: T.Tensor((32, 4), "int32"),
+    Single: T.Tensor((32, 4), "float32"),
+    Double: T.Tensor((32, 2), "float64"),
+):
+    """Multiply matrices of ones: in half precision, of bytes, of tf32 and of doubles."""
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    lane = T.cuda.lane_id()
+    one, few = T.uint32(0x3C003C00), T.uint32(0x01010101)
+    half = T.alloc_local((2,), "uint32", layout="default")
+    T.ptx["mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"](
+        *(half[i] for i in range(2)), one, one, one, one, one, one, T.uint32(0), T.uint32(0)
+    )
+    whole = T.alloc_local((4,), "int32", layout="default")
+    T.ptx["mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"](
+        *(whole[i] for i in range(4)), few, few, few, few, few, few, *(T.int32(0) for i in range(4))
+    )
+    bits = T.uint32(0x3F800000)
+    single = T.alloc_local((4,), "float32", layout="default")
+    T.ptx["mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"](
+        *(single[i] for i in range(4)),
+        *(bits for i in range(6)),
+        *(T.float32(0) for i in range(4)),
+    )
+    double = T.alloc_local((2,), "float64", layout="default")
+    T.ptx["mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"](
+        *(double[i] for i in range(2)), T.float64(1), T.float64(1), T.float64(0), T.float64(0)
+    )
+    for i in range(2):
+        Half[lane, i] = half[i]
+        Double[lane, i] = double[i]
+    for i in range(4):
+        Bytes[lane, i] = whole[i]
+        Single[lane, i] = single[i]
