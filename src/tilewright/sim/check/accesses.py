@@ -12,28 +12,13 @@ from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.check import clocks, late, rows, state
 from tilewright.sim.check.judge import report
 from tilewright.sim.check.lines import BYTES
-from tilewright.sim.check.replay import Replay, blocks, overwrite_by_warp
+from tilewright.sim.check.replay import blocks, overwrite_by_warp
 from tilewright.sim.check.rows import Routine, each_bit, end_if, routine, run
 from tilewright.sim.check.shadow import Access
 from tilewright.sim.engine import context
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
-
-
-def _lines(f: NativeMachine, replay: Replay, offset: Lanes, size: Lanes, lane: Lanes) -> None:
-    """Access whole lines, from an offset in shared memory on."""
-    with f.function.loop(str((size >> 7).value)) as counter:
-        at = offset + (f.lanes(UINT64, counter, 0) << 7)
-        replay.block(at >> 4, (at >> 7) & (replay.ways - 1), lane)
-
-
-def _over_lines(access: Access, offset: Lanes, size: Lanes, all: Lanes) -> None:
-    """Prepare for a write to lines from an offset on: to all of them, or to some."""
-    f = access.f
-    if access.writes:
-        words = (("i64", offset >> 4), ("i64", ((offset + size) >> 4) - 1), ("i1", all))
-        run(f, late.overwrite, *words, ("ptr", access.quick))
 
 
 def _over_records(access: Access) -> None:
@@ -138,17 +123,19 @@ def run_of(writes: bool) -> Routine:
     def body(f: NativeMachine) -> None:
         address, size = (f.lanes(UINT64, f"%{n}", 0) for n in ("address", "size"))
         end_if(f, (f.field("error") != 0) | ~_inside(f, address, size) | (size == 0))
+        pattern = f.lanes(UINT64, "%pattern", 0)
+        lines = ((address | size) & (BYTES - 1)) == 0
+        with f.function.when(str(lines.value)):
+            one, none = f.constant(1, UINT64), f.constant(0, UINT64)
+            words = (("i64", each) for each in (address, size, size, one, none, pattern))
+            actor = (("i32", f"%{name}") for name in ("lanes", "site", "owner", "flags"))
+            run(f, BOXES[writes], *words, *actor)
+        end_if(f, lines)
         access = Access(f, writes)
         start = address - context.SHARED_START
         end = start + size
         first = start >> 4
         count = ((end + 15) >> 4) - first
-        pattern = f.lanes(UINT64, "%pattern", 0)
-        with f.function.when(str((((start | size) & (BYTES - 1)) == 0).value)):
-            _over_lines(access, start, size, f.constant(True, BOOL))
-            _lines(f, blocks(access), start, size, pattern)
-            f.function.emit("ret void")
-            f.function.label(f.function.new_label("dead"))
         _over_records(access)
         with f.function.loop(str(count.value)) as counter:
             number = first + f.lanes(UINT64, counter, 0)
@@ -173,11 +160,17 @@ def box_of(writes: bool) -> Routine:
         straight = ((address | row | pitch) & (BYTES - 1)) == 0
         straight = straight & _inside(f, address, rows * pitch)
         with f.function.when(str(straight.value)):
-            _over_lines(access, address - context.SHARED_START, rows * pitch, row == pitch)
+            first = address - context.SHARED_START
+            if writes:
+                last = first + rows * pitch - 1
+                words = (("i64", first >> 4), ("i64", last >> 4), ("i1", row == pitch))
+                run(f, late.overwrite, *words, ("ptr", access.quick))
             replay = blocks(access)
             with f.function.loop(str(rows.value)) as outer:
-                start = address + f.lanes(UINT64, outer, 0) * pitch - context.SHARED_START
-                _lines(f, replay, start, row, pattern)
+                start = first + f.lanes(UINT64, outer, 0) * pitch
+                with f.function.loop(str((row >> 7).value)) as inner:
+                    at = start + (f.lanes(UINT64, inner, 0) << 7)
+                    replay.block(at >> 4, (at >> 7) & (replay.ways - 1), pattern)
             f.function.emit("ret void")
             f.function.label(f.function.new_label("dead"))
         _over_records(access)

@@ -7,16 +7,42 @@ holds for one block does for the next, once the two have been compared.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import UINT32, UINT64
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.check import late, rows, state
 from tilewright.sim.check.judge import WHO, WORDS, owner_of, tick_of, written_at
 from tilewright.sim.check.lines import LANES, RECORDS, line_at, of_record, settle
-from tilewright.sim.check.rows import run
+from tilewright.sim.check.rows import Routine, routine, run
 from tilewright.sim.check.shadow import Access
 
+if TYPE_CHECKING:
+    from tilewright.sim.engine.native import NativeMachine
+
 _NOTHING = f"splat (i64 {(1 << 64) - 1})"  # no entry is this
+
+
+def _records(writes: bool) -> Routine:
+    """Give the function for all bytes of records that follow one another.
+
+    Those that are written are a line, whose records may be of lanes of their own.
+    """
+
+    def body(f: NativeMachine) -> None:
+        access = Access(f, writes)
+        first, count, lane = (f.lanes(UINT64, f"%{n}", 0) for n in ("number", "count", "lane"))
+        with f.function.loop(str(count.value)) as counter:
+            index = f.lanes(UINT64, counter, 0)
+            own = of_record(f, lane | state.BYTES, index) & ~state.BYTES if writes else lane
+            access.record(first + index, own, f.constant(state.BYTES, UINT64))
+
+    name = f"check_{'write' if writes else 'read'}_records"
+    parameters = f"ptr %ctx, i64 %number, i64 %count, i64 %lane, {Access.PARAMETERS}"
+    return routine(name, parameters)(body)
+
+
+_RECORDS = {writes: _records(writes) for writes in (False, True)}
 
 
 class Replay:
@@ -76,9 +102,8 @@ class Replay:
     def _each(self, first: Lanes, lane: Lanes) -> None:
         """Access one record after another."""
         f = self.access.f
-        with f.function.loop(str(self.count)) as counter:
-            number = first + f.lanes(UINT64, counter, 0)
-            self.access.record(number, lane, f.constant(state.BYTES, UINT64))
+        words = (("i64", first), ("i64", str(self.count)), ("i64", lane))
+        run(f, _RECORDS[self.access.writes], *words, *self.access.actor)
 
 
 class Overwriting(Replay):
@@ -118,13 +143,6 @@ class Overwriting(Replay):
         self._each(first, lane)
         f.function.branch(done)
         f.function.label(done)
-
-    def _each(self, first: Lanes, lane: Lanes) -> None:
-        f = self.access.f
-        with f.function.loop(str(RECORDS)) as counter:
-            index = f.lanes(UINT64, counter, 0)
-            own = of_record(f, lane | state.BYTES, index) & ~state.BYTES
-            self.access.record(first + index, own, f.constant(state.BYTES, UINT64))
 
     def _records(self, first: Lanes, good: str, bad: str) -> None:
         """Go where all is known that stands in the records of a line, or where it is not."""

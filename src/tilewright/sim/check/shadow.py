@@ -51,6 +51,7 @@ class Access:
             f.lanes(UINT32, f"%{n}", 0) for n in ("lanes", "site", "owner", "flags")
         )
         self.flags, self.lanes, self.owner, self.cells = flags, lanes, owner, cells
+        self.actor = tuple(("i32", each) for each in (lanes, site, owner, flags))
         self.tick = state.now(f)
         most = f.constant(state.MOST_SITES, UINT32)
         place = f.cast(f.binary("min", site, most), UINT64) << state.SITE_SHIFT

@@ -57,30 +57,35 @@ def _tile(f: NativeMachine) -> None:
     small = (rows <= 1 << 10) & (depth <= 1 << 10)
     end_if(f, ~small)
     span = ((tile.swizzle | (tile.swizzle >> 1)) + 1) << 4
-    plain, turned, after = (f.function.new_label(s) for s in ("plain", "turned", "after"))
-    f.function.branch_if(str((tile.transposed == 0).value), plain, turned)
-    f.function.label(plain)
+    chunks = f.binary("truncdiv", depth, per_chunk)
+    plain = tile.transposed == 0
+    with f.function.when(str(plain.value)):
+        _pairs(f, access, tile, rows, chunks, span, pattern)
+    outer = f.select(plain, rows, f.binary("truncdiv", rows, per_chunk))
+    with _count(f, outer) as one, _count(f, f.select(plain, chunks, depth)) as other:
+        where = f.select(
+            plain, _in_row(f, tile, span, one, other), _turned(f, tile, span, one, other)
+        )
+        _chunk(f, access, tile, tile.start + where, pattern)
+
+
+def _in_row(f: NativeMachine, tile: SharedTile, span: Lanes, row: Lanes, chunk: Lanes) -> Lanes:
+    """Place a chunk of a row of a tile, before the swizzle, as seen from its start."""
     step = f.select(tile.swizzle == 0, tile.leading, f.constant(_CHUNK, UINT32))
-    _pairs(f, access, tile, rows, f.binary("truncdiv", depth, per_chunk), span, pattern)
-    with _count(f, rows) as row:
-        start = tile.start + (row >> 3) * tile.stride + (row & 7) * span
-        with _count(f, f.binary("truncdiv", depth, per_chunk)) as chunk:
-            _chunk(f, access, tile, start + step * chunk, pattern)
-    f.function.branch(after)
-    f.function.label(turned)
+    return (row >> 3) * tile.stride + (row & 7) * span + step * chunk
+
+
+def _turned(f: NativeMachine, tile: SharedTile, span: Lanes, group: Lanes, k: Lanes) -> Lanes:
+    """Place a chunk of rows that follow one another, at one k, of a tile that is transposed."""
     chunks = (span >> 4) - 1
     width = f.cast(f.intrinsic("popcount", chunks), UINT32)
     high = f.select(tile.swizzle == PAIRED, f.constant(2, UINT32), f.constant(3, UINT32))
-    with _count(f, f.binary("truncdiv", rows, per_chunk)) as group, _count(f, depth) as k:
-        atom = k >> high
-        row = k - (atom << high)
-        swizzled = (group >> width) * tile.leading + ((group & chunks) << 4)
-        swizzled = swizzled + atom * tile.stride
-        straight = group * tile.stride + atom * tile.leading
-        where = f.select(tile.swizzle == 0, straight, swizzled)
-        _chunk(f, access, tile, tile.start + where + row * span, pattern)
-    f.function.branch(after)
-    f.function.label(after)
+    atom = k >> high
+    row = k - (atom << high)
+    swizzled = (group >> width) * tile.leading + ((group & chunks) << 4)
+    swizzled = swizzled + atom * tile.stride
+    straight = group * tile.stride + atom * tile.leading
+    return f.select(tile.swizzle == 0, straight, swizzled) + row * span
 
 
 def _pairs(
