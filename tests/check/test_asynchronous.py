@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from watching import expect, found
+from watching import SCHEDULES, expect, found
 
 from tilewright import simt as T
 
@@ -155,3 +155,149 @@ def test_a_store_by_the_asynchronous_proxy(
 
 def test_a_wait_for_the_whole_store_is_enough() -> None:
     assert found(stored(wait="wait_group"), zeros(2, N), zeros(2, N), target="sm_90a") == []
+
+
+# ---------------------------------------------------------------------------- global memory
+
+
+def passed_on(
+    writer: str = "fence.proxy.async",
+    reader: str = "",
+    how: str = "plain",
+    ctas: int = 1,
+    mended: int = 64,
+) -> Any:
+    """Let threads write global memory, and an agent read it, for this CTA or for another one."""
+
+    @T.function
+    def kernel(
+        Data: T.Tensor((64,), "float32", align=16),
+        Flag: T.Tensor((1,), "uint32"),
+        Out: T.Tensor((64,), "float32"),
+    ):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=ctas, block=64))
+        tid = T.cuda.thread_idx("x")
+        s = T.alloc_shared((64,), "float32", layout="default", align=128)
+        bar = T.alloc_shared((1,), "uint64", layout="default", align=8)
+        if T.cuda.block_idx("x") == 0:
+            if how == "plain":
+                Data[63 - tid] = T.float32(tid)
+            elif how == "red":
+                T.ptx["red.global.add.f32"](Data.ptr_to([63 - tid]), T.float32(tid))
+            elif tid < 16:
+                for i in range(4):
+                    Data[63 - 4 * tid - i] = T.float32(4 * tid + i)
+            if T.constexpr(writer != "") and tid < mended:
+                T.ptx[writer]()
+            T.cuda.cta_sync()
+            if ctas == 2 and tid == 0:
+                T.ptx["st.release.gpu.global.u32"](Flag.ptr_to([0]), T.uint32(1))
+        if T.cuda.block_idx("x") == ctas - 1:
+            if tid == 0:
+                T.ptx["mbarrier.init.shared.b64"](bar.ptr_to([0]), T.uint32(1))
+                T.ptx.fence.mbarrier_init.release.cluster()
+                if ctas == 2:
+                    seen: T.uint32 = 0
+                    T.cuda.wait_until(seen, Flag.ptr_to([0]), lambda value: value == 1)
+                if T.constexpr(reader != ""):
+                    T.ptx[reader]()
+                T.ptx["mbarrier.arrive.expect_tx.shared::cta.b64"](bar.ptr_to([0]), T.uint32(256))
+                T.ptx[LOAD](s.ptr_to([0]), Data.ptr_to([0]), T.uint32(256), bar.ptr_to([0]))
+            T.cuda.cta_sync()
+            T.cuda.mbarrier_wait(bar.ptr_to([0]), 0)
+            Out[tid] = s[63 - tid]
+
+    return kernel
+
+
+ASYNC = "fence.proxy.async"
+
+
+@pytest.mark.parametrize("how", ["plain", "red", "quarter"])
+@pytest.mark.parametrize("ctas", [1, 2])
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ({"writer": ""}, "missing-proxy-fence"),
+        ({"writer": ASYNC + ".shared::cta"}, "missing-proxy-fence"),
+        ({"writer": "", "reader": ASYNC}, "misplaced-proxy-fence"),
+        ({"mended": 1}, "misplaced-proxy-fence"),
+        ({"mended": 15, "writer": ASYNC + ".global"}, "misplaced-proxy-fence"),
+    ],
+)
+def test_who_writes_global_memory_fences_before_an_agent_reads_it(
+    how: str, ctas: int, fault: dict[str, Any], kind: str
+) -> None:
+    arrays = zeros(64), zeros(1, dtype="uint32"), zeros(64)
+    for good in ({}, {"writer": ASYNC + ".global"}, {"reader": ASYNC}):
+        kernel = passed_on(how=how, ctas=ctas, **good)
+        copies = [np.copy(each) for each in arrays]
+        assert found(kernel, *copies, target="sm_90a") == []
+        assert copies[2].tolist() == list(range(64))
+    for schedule in SCHEDULES[:3]:
+        kernel = passed_on(how=how, ctas=ctas, **fault)
+        copies = [np.copy(each) for each in arrays]
+        faults = found(kernel, *copies, target="sm_90a", schedule=schedule)
+        assert [each[0] for each in faults] == [kind]
+        assert "red.global" in faults[0][1] or "Data[" in faults[0][1]
+        assert faults[0][2].startswith("T.ptx[LOAD]")
+
+
+def test_what_only_the_writers_lane_needs_it_fences_alone() -> None:
+    @T.function
+    def kernel(Data: T.Tensor((64,), "float32", align=16), Out: T.Tensor((32,), "float32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        s = T.alloc_shared((32,), "float32", layout="default", align=128)
+        bar = T.alloc_shared((1,), "uint64", layout="default", align=8)
+        Data[32 + lane] = 1.0  # of no interest to the agent
+        if lane == 3:
+            for i in range(32):
+                Data[i] = T.float32(i)
+            T.ptx[ASYNC]()
+            T.ptx["mbarrier.init.shared.b64"](bar.ptr_to([0]), T.uint32(1))
+            T.ptx.fence.mbarrier_init.release.cluster()
+            T.ptx["mbarrier.arrive.expect_tx.shared::cta.b64"](bar.ptr_to([0]), T.uint32(128))
+            T.ptx[LOAD](s.ptr_to([0]), Data.ptr_to([0]), T.uint32(128), bar.ptr_to([0]))
+        T.cuda.warp_sync()
+        T.cuda.mbarrier_wait(bar.ptr_to([0]), 0)
+        Out[lane] = s[31 - lane]
+
+    for schedule in SCHEDULES:
+        out = zeros(32)
+        assert found(kernel, zeros(64), out, target="sm_90a", schedule=schedule) == []
+        assert out.tolist() == list(range(31, -1, -1))
+
+
+def test_what_was_there_before_the_launch_and_what_agents_write_needs_no_fence() -> None:
+    @T.function
+    def first(Data: T.Tensor((32,), "float32", align=16), Out: T.Tensor((2, 32), "float32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        s = T.alloc_shared((2, 32), "float32", layout="default", align=128)
+        bar = T.alloc_shared((1,), "uint64", layout="default", align=8)
+        if lane == 0:
+            T.ptx["mbarrier.init.shared.b64"](bar.ptr_to([0]), T.uint32(1))
+            T.ptx.fence.mbarrier_init.release.cluster()
+            T.ptx["mbarrier.arrive.expect_tx.shared::cta.b64"](bar.ptr_to([0]), T.uint32(128))
+            T.ptx[LOAD](s.ptr_to([0, 0]), Data.ptr_to([0]), T.uint32(128), bar.ptr_to([0]))
+        T.cuda.warp_sync()
+        T.cuda.mbarrier_wait(bar.ptr_to([0]), 0)
+        Out[0, lane] = s[0, lane]
+        s[1, lane] = T.float32(lane)
+        T.ptx.fence.proxy.async_.shared__cta()
+        T.cuda.warp_sync()
+        if lane == 0:
+            T.ptx[STORE](Data.ptr_to([0]), s.ptr_to([1, 0]), T.uint32(128))
+            T.ptx["cp.async.bulk.commit_group"]()
+            T.ptx["cp.async.bulk.wait_group"](0)
+        T.cuda.warp_sync()
+        Out[1, lane] = Data[31 - lane]
+        T.cuda.warp_sync()
+        Data[lane] = 3.0  # for the next launch
+
+    data, out = np.ones(32, "float32"), zeros(2, 32)
+    for turn in range(3):
+        assert found(first, data, out, target="sm_90a") == []
+        assert (out[0] == (3 if turn else 1)).all()
+        assert out[1].tolist() == list(range(31, -1, -1))

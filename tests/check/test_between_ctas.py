@@ -70,6 +70,62 @@ def test_a_scope_that_does_not_reach_the_other_cta() -> None:
     expect(by_a_flag, {"load": "acquire.cta"}, "global-race", "ld.", "st.", *FLAG)
 
 
+def by_a_word(wait: str = "wait_until", place: int = 0, warps: int = 1) -> Any:
+    """Poll a word by relaxed loads, and acquire then what was read: by one CTA, or by one warp."""
+
+    @T.function
+    def kernel(
+        Flag: T.Tensor((2,), "uint32"),
+        Data: T.Tensor((32,), "int32"),
+        Out: T.Tensor((32,), "int32"),
+    ):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=2 // warps, block=32 * warps))
+        lane = T.cuda.lane_id()
+        word = Flag.ptr_to([0])
+        if T.cuda.block_idx("x") + T.cuda.warp_id() == 0:
+            Data[lane] = lane + 7
+            T.cuda.warp_sync()
+            if lane == 0:
+                T.ptx["st.release.gpu.global.u32"](word, T.uint32(1))
+        else:
+            seen: T.uint32 = 0
+            again: T.uint32 = 0
+            if wait == "wait_until":
+                T.cuda.wait_until(seen, word, lambda value: value == 1)
+            elif wait == "one lane":
+                if lane == 0:
+                    T.cuda.wait_until(seen, word, lambda value: value == 1)
+                T.cuda.warp_sync()
+            else:
+                if wait == "before":
+                    T.ptx["ld.acquire.gpu.global.u32"](again, Flag.ptr_to([place]))
+                while seen == T.uint32(0):
+                    T.ptx["ld.relaxed.gpu.global.u32"](seen, word)
+                if wait == "after":
+                    T.ptx["ld.acquire.gpu.global.u32"](again, Flag.ptr_to([place]))
+            Out[lane] = Data[31 - lane]
+
+    return kernel
+
+
+WORD = zeros(2, dtype="uint32"), zeros(32), zeros(32)
+
+
+@pytest.mark.parametrize("wait", ["wait_until", "one lane", "after"])
+def test_a_word_that_is_polled_and_then_acquired(wait: str) -> None:
+    for schedule in SCHEDULES:
+        for warps in (1, 2):
+            arrays = [np.copy(each) for each in WORD]
+            assert found(by_a_word(wait, warps=warps), *arrays, schedule=schedule) == []
+            assert arrays[2].tolist() == [31 - lane + 7 for lane in range(32)]
+
+
+def test_a_word_that_is_polled_and_not_acquired() -> None:
+    here, there = "Out[lane] =", "Data[lane] ="
+    for fault in ({"wait": "none"}, {"wait": "before"}, {"wait": "after", "place": 1}):
+        expect(by_a_word, fault, "global-race", here, there, *WORD)
+
+
 # ---------------------------------------------------------------------------- the last one
 
 

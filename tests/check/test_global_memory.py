@@ -195,3 +195,62 @@ def test_lanes_that_store_side_by_side_are_told_apart() -> None:
 
     arrays = zeros(8, 16, dtype="int32"), zeros(32, dtype="int32")
     expect(stores, {"fault": True}, "race", "Out[first", "Out[lane // 4", *arrays)
+
+
+# ---------------------------------------------------------------------------- turns
+
+
+def in_turns(between: bool = True, third: bool = True) -> Any:
+    """Let two warps meet by themselves, and a third with them; all touch the same 64 bytes."""
+
+    @T.function
+    def kernel(Data: T.Tensor((96,), "int32"), Out: T.Tensor((96,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=2, block=96))
+        tid, warp = T.cuda.thread_idx("x"), T.cuda.warp_id()
+        if T.cuda.block_idx("x") == 0:
+            for turn in range(3):
+                if warp == 0 and tid < 8:
+                    Data[tid] = turn
+                if warp < 2:
+                    if between:
+                        T.ptx.bar.sync(2, 64)
+                    if tid >= 32 and tid < 40:
+                        Data[tid - 24] = Data[39 - tid]
+                if third:
+                    T.cuda.cta_sync()
+                if tid >= 64 and tid < 72:
+                    Out[tid] = Data[tid - 64]
+                T.cuda.cta_sync()
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("fault", "here"),
+    [({"between": False}, "Data[tid - 24] ="), ({"third": False}, "Out[tid] =")],
+)
+def test_who_has_met_others_does_not_speak_for_a_third(fault: dict[str, bool], here: str) -> None:
+    arrays = np.zeros(96, "int32"), np.zeros(96, "int32")
+    expect(in_turns, fault, "race", here, "Data[tid] = turn", *arrays)
+
+
+def permuted(meet: bool = True) -> Any:
+    """Write all of a tensor again and again, by other threads each time."""
+
+    @T.function
+    def kernel(Data: T.Tensor((4, 128), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=128))
+        tid = T.cuda.thread_idx("x")
+        for turn in range(8):
+            Data[T.cuda.block_idx("x"), (tid * 5 + turn * 31) % 128] = turn
+            if meet or turn != 6:
+                T.cuda.cta_sync()
+
+    return kernel
+
+
+def test_threads_that_write_in_turns_meet_in_between() -> None:
+    for schedule in SCHEDULES:
+        assert found(permuted(), np.zeros((4, 128), "int32"), schedule=schedule) == []
+        faults = found(permuted(False), np.zeros((4, 128), "int32"), schedule=schedule)
+        assert {each[0] for each in faults} == {"race"}

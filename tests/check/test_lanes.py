@@ -354,3 +354,86 @@ def test_lanes_that_store_to_one_place_at_once_store_one_value(
     faults = found(stored(values, how, space), zeros(32, dtype="uint32"), target="sm_80")
     kinds = [each[0] for each in faults]
     assert kinds == ["race"] * (values == "own" and how != "atomic")
+
+
+def shared_places(
+    places: str = "own", values: str = "own", space: str = "global", width: int = 1
+) -> Any:
+    """Let lanes store to places that some of them share, in one instruction."""
+    count, by_hand = 4, width == 4
+
+    @T.function
+    def kernel(Out: T.Tensor((32, count), "float32", align=16)):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        s = T.alloc_shared((32, count), "float32", layout="default", align=16)
+        target = Out if T.constexpr(space == "global") else s
+        place: T.int32 = lane
+        if T.constexpr(places == "pairs"):
+            place = lane // 2
+        elif T.constexpr(places == "ends"):  # of lanes that are far from one another
+            place = lane % 31
+        elif T.constexpr(places == "back"):
+            place = 31 - lane
+        elif T.constexpr(places == "mixed"):
+            place = lane ^ 5
+        elif T.constexpr(places == "table"):  # the same bucket for most
+            place = (lane * 7) % 3
+        value: T.float32 = T.float32(lane)
+        if T.constexpr(values == "of the place"):
+            value = T.float32(place)
+        if T.constexpr(values == "zero"):
+            value = 0.0
+        if T.constexpr(places == "half"):
+            if lane < 16:
+                target[lane, 0] = value
+            else:
+                target[lane - 16, 1] = value
+        elif T.constexpr(by_hand):
+            store = T.ptx["st.global.v4.f32" if space == "global" else "st.shared.v4.f32"]
+            store(target.ptr_to([place, 0]), value, 1.0, 2.0, value)
+        else:
+            target[place, 0] = value
+
+    return kernel
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize(
+    ("places", "values", "races"),
+    [
+        *((places, "own", False) for places in ("own", "half", "back", "mixed")),
+        *((places, "own", True) for places in ("pairs", "ends", "table")),
+        *((places, "of the place", False) for places in ("pairs", "ends", "table")),
+        *((places, "zero", False) for places in ("pairs", "table")),
+    ],
+)
+def test_lanes_that_share_places_store_one_value_there(
+    space: str, width: int, places: str, values: str, races: bool
+) -> None:
+    out = zeros(32, 4, dtype="float32")
+    faults = found(shared_places(places, values, space, width), out, target="sm_80")
+    assert [each[0] for each in faults] == ["race"] * races
+    assert all(each[2] == "" for each in faults)
+
+
+def test_lanes_that_share_places_store_vectors() -> None:
+    @T.function
+    def kernel(Out: T.Tensor((32, 2), "float32x4"), Flags: T.Tensor((32,), "bool"), n: T.int32):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        value: T.float32x4 = Out[lane, 1]
+        Out[lane // n, 0] = value
+        Flags[lane // n] = lane // n == 3
+
+    out = np.arange(256, dtype="float32").reshape(32, 2, 4)
+    flags = np.zeros(32, bool)
+    assert found(kernel, np.copy(out), flags, 1, target="sm_80") == []
+    faults = found(kernel, np.copy(out), flags, 2, target="sm_80")
+    assert [each[:2] for each in faults] == [("race", "Out[lane // n, 0] = value")]
+    out[:, 1, :3] = 0
+    faults = found(kernel, np.copy(out), flags, 2, target="sm_80")
+    assert [each[:2] for each in faults] == [("race", "Out[lane // n, 0] = value")]
+    out[:, 1, 3] = 0
+    assert found(kernel, np.copy(out), flags, 2, target="sm_80") == []

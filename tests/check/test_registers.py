@@ -1,4 +1,7 @@
-"""Variables that some lanes have not set: told where they go to memory, or decide."""
+"""Variables that some lanes have not set: told where they go to memory, or decide.
+
+So are those in which a shuffle has put what no lane has given.
+"""
 
 from __future__ import annotations
 
@@ -102,3 +105,159 @@ def test_what_is_set_on_every_way_or_harms_nobody_is_not_told(
     arrays = (zeros(64), zeros(64))
     faults = found(kernel, *arrays, target="sm_80", schedule=schedule)
     assert [each for each in faults if each[0] == "uninitialised"] == []
+
+
+# ---------------------------------------------------------------------------- local arrays
+
+
+def elements(sets: str = "all", use: str = "store") -> Any:
+    """Set elements of a local array in some lanes, and use one in all."""
+
+    @T.function
+    def kernel(A: T.Tensor((64,), "int32"), Out: T.Tensor((64,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+        tid, lane = T.cuda.thread_idx("x"), T.cuda.lane_id()
+        v = T.alloc_local((4,), "int32")
+        last: T.int32 = 3 if T.constexpr(sets == "fewer") else 4
+        if T.constexpr(sets == "all"):
+            for i in range(4):
+                v[i] = 0
+        if T.constexpr(sets == "each"):
+            if lane == 5:
+                for i in range(4):
+                    v[i] = 1
+            else:
+                for i in range(4):
+                    v[i] = 2
+        if T.constexpr(sets == "own"):
+            for i in range(4):
+                v[(i + lane) % 4] = i
+        if lane != 5:
+            for i in range(last):
+                v[i] = A[tid]
+        if T.constexpr(use == "store"):
+            Out[tid] = v[3] + 1
+        if T.constexpr(use == "branch") and v[3] > 3:
+            Out[tid] = 1
+        if T.constexpr(use == "guarded"):
+            double = v[3] * 2
+            if lane != 5:
+                Out[tid] = double + v[3]
+
+    return kernel
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("sets", "use", "lanes"),
+    [
+        ("some", "store", 1 << 5),
+        ("some", "branch", 1 << 5),
+        ("fewer", "store", 0xFFFFFFFF),
+    ],
+)
+def test_an_element_that_lanes_have_not_set_is_told(
+    sets: str, use: str, lanes: int, schedule: str
+) -> None:
+    ex = tilewright.compile(elements(sets, use), target="sm_80", check=True, schedule=schedule)
+    with pytest.raises(tilewright.CheckError) as caught:
+        ex(zeros(64), zeros(64))
+    (finding,) = caught.value.findings
+    assert (finding.kind, finding.lanes) == ("uninitialised", lanes)
+    assert finding.actor.startswith("v[3], by warp ")
+    assert finding.location is not None and "v[3]" in finding.location.source_line()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("sets", "use"),
+    [("all", "store"), ("all", "branch"), ("each", "store"), ("own", "store"), ("some", "guarded")],
+)
+def test_an_element_that_each_lane_has_set_or_that_harms_nobody_is_not_told(
+    sets: str, use: str, schedule: str
+) -> None:
+    kernel = elements(sets, use)
+    assert found(kernel, zeros(64), zeros(64), target="sm_80", schedule=schedule) == []
+
+
+# ---------------------------------------------------------------------------- shuffles
+
+HALF = 0xFFFF
+
+
+def summed(mask: int = HALF, use: str = "one", first: int = 8) -> Any:
+    """Add up the values of the first half of a warp, by shuffles, and use sums of some lanes."""
+
+    @T.function
+    def kernel(A: T.Tensor((32,), "int32"), Out: T.Tensor((32,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        value: T.int32 = A[lane]
+        offset: T.int32 = first
+        if lane < 16:
+            while offset > 0:
+                other = T.cuda.__shfl_down_sync(T.uint32(mask), value, offset, 32)
+                if T.constexpr(use == "guarded"):
+                    if lane + offset < 16 and other > 0:
+                        value = value + other
+                else:
+                    value = value + other
+                offset = offset // 2
+            if T.constexpr(use == "one"):
+                if lane == 0:
+                    Out[lane] = value
+            elif T.constexpr(use == "branch"):
+                if value > 3:
+                    Out[lane] = 1
+            else:
+                Out[lane] = value
+
+    return kernel
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("use", "line"), [("all", "Out[lane] = value"), ("branch", "value > 3")])
+def test_what_a_shuffle_reads_from_a_lane_that_it_does_not_name_is_not_used(
+    use: str, line: str, schedule: str
+) -> None:
+    run = tilewright.compile(summed(use=use), target="sm_80", check=True, schedule=schedule)
+    with pytest.raises(tilewright.CheckError) as caught:
+        run(zeros(32), zeros(32))
+    (finding,) = caught.value.findings
+    assert finding.kind == "undefined-operation"
+    assert finding.lanes == 0xFFFE  # only the sum of lane 0 is of lanes that are there
+    assert finding.location is not None and line in finding.location.source_line()
+
+
+def test_a_lane_that_is_left_out_of_the_sum_of_one_is_told() -> None:
+    kernel = summed(first=16)
+    told = found(kernel, zeros(32), zeros(32), target="sm_80")
+    assert told == [("undefined-operation", "Out[lane] = value", "")]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("use", ["one", "guarded"])
+def test_what_no_lane_has_given_may_be_computed_with(use: str, schedule: str) -> None:
+    values = np.arange(1, 33, dtype="int32")
+    out = zeros(32)
+    assert found(summed(use=use), values, out, target="sm_80", schedule=schedule) == []
+    assert out[0] == sum(range(1, 17))
+
+
+@pytest.mark.parametrize("mode", ["down", "up", "xor"])
+def test_a_lane_that_is_out_of_range_reads_its_own(mode: str) -> None:
+    @T.function
+    def kernel(A: T.Tensor((32,), "int32"), Out: T.Tensor((32,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        value: T.int32 = A[lane]
+        if lane < 8:
+            if T.constexpr(mode == "down"):
+                value = T.cuda.__shfl_down_sync(T.uint32(0xFF), value, 3, 8)
+            if T.constexpr(mode == "up"):
+                value = T.cuda.__shfl_up_sync(T.uint32(0xFF), value, 3, 8)
+            if T.constexpr(mode == "xor"):
+                value = T.cuda.__shfl_xor_sync(T.uint32(0xFF), value, 3, 8)
+        Out[lane] = value
+
+    assert found(kernel, zeros(32), zeros(32), target="sm_80") == []

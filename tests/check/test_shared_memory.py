@@ -210,3 +210,113 @@ def test_a_flag_that_is_released_and_acquired() -> None:
     fault = {"release": False}
     here, there = "Out[tid] = s[tid]", "s[tid - 32] = A[tid]"
     expect(flagged, fault, "race", here, there, zeros(64), zeros(32))
+
+
+# ---------------------------------------------------------------------------- atomic operations
+
+
+def histogram(
+    first: bool = True, second: bool = True, third: bool = True, init: str = "one warp"
+) -> Any:
+    """Count into bins, in two rounds; barriers stand around what is not atomic."""
+
+    @T.function
+    def kernel(Out: T.Tensor((2, 16), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=96))
+        tid = T.cuda.thread_idx("x")
+        bins = T.alloc_shared((16,), "int32", layout="default", align=16)
+        for turn in range(2):
+            if init == "one warp":
+                if tid < 16:
+                    bins[tid] = 0
+            elif init == "one lane":
+                if tid == 40:
+                    for bin in range(16):
+                        bins[bin] = 0
+            else:
+                if tid % 6 == 0:
+                    bins[tid // 6] = 0
+            if first:
+                T.cuda.cta_sync()
+            for step in range(3):
+                T.ptx["red.shared.add.s32"](bins.ptr_to([(tid * 5 + step) % 16]), T.int32(1))
+            if second:
+                T.cuda.cta_sync()
+            if tid >= 80:
+                Out[turn, tid - 80] = bins[tid - 80]
+            if third:
+                T.cuda.cta_sync()
+
+    return kernel
+
+
+@pytest.mark.parametrize("init", ["one warp", "one lane", "all warps"])
+def test_bins_are_zero_before_they_are_counted_into_and_read_afterwards(init: str) -> None:
+    out = zeros(2, 16, dtype="int32")
+    for schedule in SCHEDULES:
+        kernel = histogram(init=init)
+        assert found(kernel, out, schedule=schedule) == []
+        assert (out == 18).all()
+        for fault in ("first", "second", "third"):
+            faults = found(histogram(init=init, **{fault: False}), out, schedule=schedule)
+            kinds = {each[0] for each in faults}
+            assert kinds and kinds <= {"race", "uninitialised"}, (fault, schedule, faults)
+
+
+def counter(
+    before: str = "write",
+    who: int = 0,
+    own: bool = True,
+    meet: str = "all",
+    width: str = "u32",
+) -> Any:
+    """Let one thread write or read a counter, count there itself, or not, and then all others."""
+
+    @T.function
+    def kernel(Out: T.Tensor((64,), "uint32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+        tid = T.cuda.thread_idx("x")
+        count = T.alloc_shared((4,), "uint32", layout="default", align=16)
+        at = count.ptr_to([0])
+        one = T.uint32(1) if T.constexpr(width == "u32") else T.uint64(1)
+        if before == "read":
+            if tid == 33:
+                count[0] = 0
+                count[1] = 0
+            T.cuda.cta_sync()
+        if tid == who:
+            if before == "read":
+                Out[1] = count[0]
+            else:
+                count[0] = 0
+                count[1] = 0
+            if own:
+                T.ptx["red.shared.add." + width](at, one)
+        if meet == "all":
+            T.cuda.cta_sync()
+        elif meet == "warp":
+            T.cuda.warp_sync()
+        T.ptx["red.shared.add." + width](at, one)
+        T.cuda.cta_sync()
+        if tid == 5:
+            Out[0] = count[0]
+
+    return kernel
+
+
+@pytest.mark.parametrize("before", ["write", "read"])
+@pytest.mark.parametrize("width", ["u32", "u64"])
+def test_who_counts_comes_after_whoever_has_written_or_read_the_counter(
+    before: str, width: str
+) -> None:
+    out = zeros(64, dtype="uint32")
+    for schedule in SCHEDULES[:3]:
+        for own in (False, True):
+            for who in (7, 63):
+                make = {"before": before, "who": who, "own": own, "width": width}
+                assert found(counter(**make), out, schedule=schedule) == []
+                assert out[0] == 64 + own
+                for meet in ("warp", "none"):
+                    faults = found(counter(meet=meet, **make), out, schedule=schedule)
+                    kinds = {each[0] for each in faults}
+                    assert kinds in ({"race"}, {"race", "uninitialised"}), (make, schedule, faults)

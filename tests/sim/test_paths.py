@@ -487,3 +487,23 @@ def test_what_lanes_read_that_no_mask_names_is_no_value():
 )
 def test_barriers_votes_and_reductions_are_of_the_lanes_that_are_left(collective, expected):
     assert exits(["if i >= 10: return", collective])[:10].tolist() == [expected] * 10
+
+
+@T.function
+def some_lanes_continue_before_the_others_vote(Out: T.Tensor((32,), "uint32")):
+    T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+    lane = T.cuda.lane_id()
+    total: T.uint32 = 0
+    for turn in range(3):
+        if lane % 4 == 3:
+            continue
+        total += T.cuda.ballot_sync(T.uint32(0x77777777), lane > turn)
+    Out[lane] = total
+
+
+def test_a_collective_behind_a_continue_is_of_the_lanes_that_go_on(schedule):
+    out = np.zeros(32, np.uint32)
+    run(some_lanes_continue_before_the_others_vote, out, schedule=schedule)
+    voters = [lane for lane in range(32) if lane % 4 != 3]
+    votes = sum(1 << lane for turn in range(3) for lane in voters if lane > turn)
+    assert out.tolist() == [0 if lane % 4 == 3 else votes % 2**32 for lane in range(32)]

@@ -28,8 +28,11 @@ _MASK = register("membermask", "b32")
 # ---------------------------------------------------------------------------- shfl
 
 
-def _source(m: Machine, mode: str, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
-    """Give the lane to read from and whether it is in range (PTX ISA, the code of `shfl.sync`)."""
+def source_lane(m: Machine, mode: str, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
+    """Give the lane to read from and whether it is in range (PTX ISA, the code of `shfl.sync`).
+
+    `b` and `c` are uint32; out of range a lane reads its own value.
+    """
     lane = m.lane_id()
     offset, clamp, segment = b & 31, c & 31, (c >> 8) & 31
     low = lane & segment
@@ -49,7 +52,7 @@ def _source(m: Machine, mode: str, b: Lanes, c: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def _shuffle(m: Machine, form: Form, a: Lanes, b: Lanes, c: Lanes, mask: Lanes) -> Sequence[Lanes]:
-    source, inside = _source(m, form["mode"], b, c)
+    source, inside = source_lane(m, form["mode"], b, c)
     # What a lane that is not here would give is not defined; one that is named should be.
     gone = m.warp_state("exited") & mask
     m.require(
@@ -88,6 +91,7 @@ shfl_sync_predicate = _shfl(
     "{d}|{p}, {a}, {b}, {c}, {membermask}",
     "Read a register of another lane, and tell whether that lane was in range.",
 )
+SHUFFLES = (shfl_sync, shfl_sync_predicate)
 
 # ---------------------------------------------------------------------------- vote
 

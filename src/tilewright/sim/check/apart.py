@@ -14,18 +14,24 @@ import numpy as np
 
 from tilewright.base.dtypes import UINT32, UINT64
 from tilewright.isa.machine import Lanes
-from tilewright.sim.check import rows, scattered, state
+from tilewright.sim.check import moments, rows, scattered, state
 from tilewright.sim.check.rows import routine
+from tilewright.sim.check.signals import SCOPES
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
 
 _SHIFT = 6  # bytes of an argument that are looked at together: 64, a bit of a word each
 # Of a place: who writes there and who reads, uint32 each; which bytes the last CTA has written and
-# which it has read, uint64 each.
-_PLACE_BYTES = 24
+# which it has read, uint64 each, since the last one of its accesses that knew of all before; the
+# ticks of the last one of those before, and of all; which lanes have had all since; whether any
+# access, of whatever CTA, was not atomic.
+_PLACE_BYTES = 32
+_NEW_SHIFT, _WHO_SHIFT = moments.TICK_BITS, 2 * moments.TICK_BITS
+_TICKS, _ANYBODY, _PLAIN_SHIFT = (1 << moments.TICK_BITS) - 1, (1 << 22) - 1, 63
 # What the native function finds of a CTA: it touches what another one has written, or writes what
-# that one has touched; it touches a byte twice; it has read something as read-only.
+# that one has touched; it touches a byte twice, the second time without everybody's knowing of the
+# first, and by another lane perhaps; it has read something as read-only.
 MEETS, AGAIN, READ_ONLY = 1, 2, 4
 
 
@@ -34,10 +40,11 @@ def map_bytes(watched: Sequence[tuple[int, int]]) -> int:
     return _PLACE_BYTES * sum(((high - low - 1) >> _SHIFT) + 1 for low, high in watched)
 
 
-def touched(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Tell of each place of a map whether anybody has written or read there."""
+def touched(places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tell of each place of a map whether anybody has written or read there, or not by atomics."""
     words = places.view(np.uint32).reshape(-1, _PLACE_BYTES // 4)
-    return words[:, 0] != 0, words[:, 1] != 0
+    last = places.view(np.uint64).reshape(-1, _PLACE_BYTES // 8)[:, 3]
+    return words[:, 0] != 0, words[:, 1] != 0, last >> np.uint64(_PLAIN_SHIFT) != 0
 
 
 @routine("check_apart", "ptr %ctx, ptr %places, i32 %who", "i32")
@@ -47,8 +54,8 @@ def enter(f: NativeMachine) -> None:
     found = f.function.slot("i32", 4)
     f.function.emit(f"store i32 0, ptr {found}")
 
-    def touch(start: Lanes, end: Lanes, kind: Lanes) -> None:
-        words = (("i64", start), ("i64", end), ("i64", kind))
+    def touch(start: Lanes, end: Lanes, kind: Lanes, when: Lanes) -> None:
+        words = (("i64", start), ("i64", end), ("i64", kind), ("i64", when))
         here = rows.ask(f, _run, "i32", ("ptr", "%places"), ("i32", who), *words)
         before = f.lanes(UINT32, f.op(f"load i32, ptr {found}"), 0)
         f.function.emit(f"store i32 {(before | f.lanes(UINT32, here, 0)).value}, ptr {found}")
@@ -58,7 +65,9 @@ def enter(f: NativeMachine) -> None:
 
 
 @routine(
-    "check_apart_run", "ptr %ctx, ptr %places, i32 %who, i64 %first, i64 %last, i64 %kind", "i32"
+    "check_apart_run",
+    "ptr %ctx, ptr %places, i32 %who, i64 %first, i64 %last, i64 %kind, i64 %when",
+    "i32",
 )
 def _run(f: NativeMachine) -> None:
     """Enter a run of bytes, and give what is found of it."""
@@ -73,11 +82,12 @@ def _run(f: NativeMachine) -> None:
 
     note((kind & state.LOG_READ_ONLY) != 0, READ_ONLY)
     place, count, skipped = _places(f, start, end)
+    floor, actor = _floor(f, kind), _actor(f, kind)
     with f.function.loop(str(count.value)) as step:
         number = f.lanes(UINT64, step, 0)
         offset = (place + number) * _PLACE_BYTES
         at = f.op(f"getelementptr i8, ptr %places, i64 {offset.value}")
-        _touch(f, at, kind, _bytes(f, skipped, end - start, number), note)
+        _touch(f, at, kind, _bytes(f, skipped, end - start, number), (floor, actor), note)
     f.function.emit(f"ret i32 {f.op(f'load i32, ptr {found}')}")
 
 
@@ -90,10 +100,33 @@ def _bytes(f: NativeMachine, skipped: Lanes, size: Lanes, number: Lanes) -> Lane
     return (every << low) & (every >> ((most - high) & 63))
 
 
+def _floor(f: NativeMachine, kind: Lanes) -> Lanes:
+    """Give a tick up to which all is known that anybody has done, 0 to an agent."""
+    when, none = f.lanes(UINT64, "%when", 0), f.constant(0, UINT64)
+    moment = (when >> moments.TICK_BITS) & moments.UNKNOWN
+    kept = (moment != moments.UNKNOWN) & (((kind >> state.LOG_OWNER_SHIFT) & 7) == 0)
+    floor = state.get(f, "moment_floor", f.select(kept, moment, none))
+    return f.select(kept, f.cast(floor, UINT64), none)
+
+
+def _actor(f: NativeMachine, kind: Lanes) -> Lanes:
+    """Number the lanes that access bytes, each its own; it may be anybody."""
+    own = (((kind >> state.LOG_OWNER_SHIFT) & 7) == 0) & ((kind & state.LOG_SCATTERED) == 0)
+    own = own & (((kind >> state.LOG_STEP_SHIFT) & 7) <= state.LOG_ONE_LANE)
+    number = ((kind >> state.LOG_WARP_SHIFT) & 0xFFFF) + 1
+    return f.select(own, number, f.constant(_ANYBODY, UINT64))
+
+
 def _touch(
-    f: NativeMachine, at: str, kind: Lanes, bytes: Lanes, note: Callable[[Lanes, int], None]
+    f: NativeMachine,
+    at: str,
+    kind: Lanes,
+    bytes: Lanes,
+    who_knows: tuple[Lanes, Lanes],
+    note: Callable[[Lanes, int], None],
 ) -> None:
     """Enter an access to bytes of a place."""
+    floor, actor = who_knows
     who = f.lanes(UINT32, "%who", 0)
     nobody, many = (f.constant(each, UINT32) for each in (0, -1))
     none = f.constant(0, UINT64)
@@ -101,15 +134,32 @@ def _touch(
     writes = (kind & state.LOG_WRITES) != 0
     meets = (writer != nobody) & (writer != who)
     # Where another CTA was, what this one has done before is not known.
-    note(meets | (writes & (reader != nobody) & (reader != who)), MEETS | AGAIN)
-    wrote = f.select(writer == who, f.get_word(at, 1), none)
-    read = f.select(reader == who, f.get_word(at, 2), none)
-    judged = (kind & state.LOG_READ_ONLY) == 0
+    meets = meets | (writes & (reader != nobody) & (reader != who))
+    plain = ((kind >> state.LOG_SCOPE_SHIFT) & 7) <= SCOPES["cluster"]
+    plain = plain | ((f.get_word(at, 3) >> _PLAIN_SHIFT) != 0)
+    note(meets & plain, MEETS | AGAIN)
+    mine = (writer == who) | (reader == who)
+    last = f.select(mine, f.get_word(at, 3), none)
+    base, newest, lanes = (
+        (last >> shift) & most
+        for shift, most in ((0, _TICKS), (_NEW_SHIFT, _TICKS), (_WHO_SHIFT, _ANYBODY))
+    )
+    known = newest <= floor
+    base = f.select(known, newest, base)
+    wrote = f.select((writer == who) & ~known, f.get_word(at, 1), none)
+    read = f.select((reader == who) & ~known, f.get_word(at, 2), none)
+    judged = ((kind & state.LOG_READ_ONLY) == 0) & plain
     before = f.select(writes, wrote | read, wrote)
-    note(judged & ((before & bytes) != 0), AGAIN)
-    alone = (reader == nobody) | (reader == who)
+    alone = (known | (lanes == actor)) & (actor != _ANYBODY)
+    note(judged & (base > floor), AGAIN)
+    note(judged & ((before & bytes) != 0) & ~alone, AGAIN)
+    newest = f.binary("max", newest, f.lanes(UINT64, "%when", 0) & _TICKS)
+    lanes = f.select(alone, actor, f.constant(_ANYBODY, UINT64))
+    word = base | (newest << _NEW_SHIFT) | (lanes << _WHO_SHIFT)
+    f.set_word(at, 3, word | f.select(plain, f.constant(1 << _PLAIN_SHIFT, UINT64), none))
+    of_one = (reader == nobody) | (reader == who)
     f.function.emit(f"store i32 {f.select(writes, who, writer).value}, ptr {at}")
-    readers = f.select(writes, reader, f.select(alone, who, many))
+    readers = f.select(writes, reader, f.select(of_one, who, many))
     f.function.emit(f"store i32 {readers.value}, ptr {state.clock_at(f, at, 1)}")
     f.set_word(at, 1, f.select(writes, wrote | bytes, wrote))
     f.set_word(at, 2, f.select(writes, read, read | bytes))

@@ -14,6 +14,7 @@ from tilewright.sim.check import signals
 from tilewright.sim.check.knowledge import Knowledge
 from tilewright.sim.check.logs import Array, Log, Runs
 from tilewright.sim.check.overlaps import Found, inside, pairs, read_only, shared, unordered
+from tilewright.sim.check.proxies import Fences, concerns
 from tilewright.sim.check.raw import RawFinding
 from tilewright.sim.engine.sites import Site
 
@@ -76,7 +77,12 @@ def races(
     if not len(rest):
         return
     knowledge = Knowledge(logs, clusters, min(cuts, default=None))
-    rest = rest[~knowledge.orders(one.at(rest), two.at(rest))]
+    ordered = knowledge.orders(one.at(rest), two.at(rest))
+    through = rest[ordered & concerns(one.at(rest), two.at(rest))]
+    lacking = Fences(logs).lacking(one.at(through), two.at(through), knowledge.orders)
+    for index, kind in lacking:
+        found.enter(kind, runs, int(later[through[index]]), int(earlier[through[index]]))
+    rest = rest[~ordered]
     rest = rest[~knowledge.orders(two.at(rest), one.at(rest))]
     # Where a flag itself is at fault, what it should have ordered is no fault of its own.
     flags = rest[(one.scope[rest] != 0) | (two.scope[rest] != 0)]

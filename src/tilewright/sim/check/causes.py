@@ -29,6 +29,8 @@ _DISORDERS = (
 )
 # What makes mbarriers get out of step.
 _ELECTED = "not-elected"
+# Who comes to a barrier twice, and what lets the wrong warps meet: then nothing is in order.
+_SURPLUS, _SHARED_BARRIER = "named-barrier", "named-barrier/shared"
 _CAUSES = (_ELECTED, *_WAITS, *(kind for kind in _DISORDERS if kind != "race"))
 _OUT_OF_STEP = (
     *("mbarrier-phase/ahead", "mbarrier-phase/early", "mbarrier-phase/overtaken"),
@@ -111,7 +113,7 @@ def _turned(each: RawFinding) -> RawFinding:
     """
     if each.kind not in _EITHER or each.other is None:
         return each
-    if each.kind in ("race", "global-race"):
+    if each.kind in ("race", "global-race", _SHARED_BARRIER):
         turns = _lines(each.site) < _lines(each.other)
     else:
         turns = _made(each.site) == each.kind and _made(each.other) != each.kind
@@ -128,7 +130,7 @@ def _turned(each: RawFinding) -> RawFinding:
 
 
 _NAMES = tuple(kind for _, kind in _MADE)
-_EITHER = ("race", "global-race", *_NAMES)
+_EITHER = ("race", "global-race", _SHARED_BARRIER, *_NAMES)
 _SIDES = ("owner", "warp", "lanes")
 
 
@@ -184,13 +186,18 @@ _UNAWAITED = ("missing-wait", "missing-wait/exit", "stage-overwritten", "tmem-li
 
 def _with_effects(told: list[Cause]) -> list[Cause]:
     """Let what is out of step, or goes wrong as several threads act for one, go with its cause."""
-    ranks = ((_ELECTED,), _CAUSES, (UNWRITTEN,), _OUT_OF_STEP)
+    ranks = ((_SURPLUS,), (_SHARED_BARRIER,), (_ELECTED,), _CAUSES, (UNWRITTEN,), _OUT_OF_STEP)
     found = (each for rank in ranks for each in told if each.first.kind in rank)
     cause = next((each for each in found if each.first.space is not Space.LOCAL), None)
     if cause is None:
         return told
-    elected = cause.first.kind == _ELECTED
-    later = (*_OUT_OF_STEP, *_CAUSES, "missing-wait/exit") if elected else _OUT_OF_STEP
+    later = _OUT_OF_STEP
+    if cause.first.kind == _ELECTED:
+        later = (*_OUT_OF_STEP, *_CAUSES, "missing-wait/exit")
+    elif cause.first.kind == _SURPLUS:
+        later = (*_OUT_OF_STEP, _SHARED_BARRIER)
+    elif cause.first.kind == _SHARED_BARRIER:
+        later = (*_OUT_OF_STEP, *_WAITS, *_DISORDERS, UNWRITTEN)
     effects = [each for each in told if each is not cause and each.first.kind in later]
     cause.effects += [one for each in effects for one in (each.first, *each.alike)]
     return [each for each in told if each not in effects]
@@ -201,6 +208,9 @@ def cause_of(fault: Finding, found: Sequence[Finding]) -> Finding | None:
     out_of_step = {key.partition("/")[0] for key in (*_CAUSES, *_OUT_OF_STEP, UNWRITTEN)}
     if fault.kind in _HANGS:
         return next((each for each in found if each.kind in out_of_step), None)
+    shared = BY_KEY[_SHARED_BARRIER]
+    if fault.kind in (shared.name, "divergent-collective"):
+        return next((each for each in found if each.message == shared.title), None)
     published = BY_KEY["tmem-lifecycle/published"].title
     if fault.kind.startswith("tmem"):
         return next((each for each in found if each.message == published), None)

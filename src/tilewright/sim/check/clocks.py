@@ -153,7 +153,22 @@ def pass_barrier(f: NativeMachine) -> None:
     parity = _parity_word(f, "parities", barrier)
     row = state.at(f, "barrier_row", barrier * 2 + parity)
     run(f, acquire, ("ptr", row), ("i32", lanes))
+    _share_floor(f, barrier * 2 + parity, lanes)
     run(f, synchronise, ("i32", lanes))
+
+
+def _share_floor(f: NativeMachine, place: Lanes, lanes: Lanes) -> None:
+    """Give a warp that leaves a barrier the floor of those that have left it before.
+
+    The first one has found it while nobody had done anything else, and by what all learn there.
+    """
+    index = warp(f)
+    everyone = ((alive(f) & ~lanes) == 0) & (state.get(f, "ahead_lanes", index) == 0)
+    with f.function.when(str(everyone.value)):
+        floors = (state.get(f, "floor", index), state.get(f, "barrier_floor", place))
+        floor = f.binary("max", *floors)
+        for name, number in (("floor", index), ("barrier_floor", place)):
+            state.put(f, name, number, floor)
 
 
 @routine("check_exit", "ptr %ctx, i32 %lanes", seldom=True)
@@ -218,6 +233,12 @@ def look_at_flag(f: NativeMachine) -> None:
 def fence_memory(f: NativeMachine) -> None:
     """Make what a warp writes next a release, and what it has read an acquire."""
     state.put(f, "fenced", warp(f), 1)
+    run(f, acquire_read, ("i32", f.lanes(UINT32, "%lanes", 0)))
+
+
+@routine("check_acquire_read", "ptr %ctx, i32 %lanes")
+def acquire_read(f: NativeMachine) -> None:
+    """Make what a warp has read an acquire."""
     with f.function.when(str((state.get(f, "looked", warp(f)) != 0).value)):
         row, lanes = state.at(f, "flag_row"), f.lanes(UINT32, "%lanes", 0)
         run(f, acquire, ("ptr", row), ("i32", lanes))

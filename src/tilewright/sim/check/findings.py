@@ -125,7 +125,7 @@ def _effect(kind: str, title: str, location: Location | None) -> str:
 
 def _memory(first: RawFinding, launched: Launched) -> tuple[str, str]:
     """Name what a finding is about, if it is memory, or a barrier."""
-    if first.kind == "named-barrier":
+    if BY_KEY[first.kind].name == "named-barrier":
         return "", f"barrier {first.address}"
     if first.space is Space.LOCAL:
         return first.site.text, ""

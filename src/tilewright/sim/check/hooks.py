@@ -23,12 +23,15 @@ from tilewright.sim.check import (
     once,
     phases,
     protocols,
+    proxies,
+    regions,
     registers,
     rows,
     signals,
     state,
 )
 from tilewright.sim.check.bounds import ANYWHERE, Buffers
+from tilewright.sim.check.kinds import NUMBER
 from tilewright.sim.check.lanes import synchronise
 from tilewright.sim.check.rows import run
 from tilewright.sim.check.signals import signalling
@@ -53,6 +56,7 @@ class Checker(Observer):
     """Has a kernel keep clocks and shadow memory, and record what it finds."""
 
     watches_registers = True
+    watches_lanes = True
 
     def __init__(self, module: Module, kernel: Kernel, *, interacts: bool) -> None:
         module.memories |= set(state.memory(0))
@@ -62,6 +66,7 @@ class Checker(Observer):
         self._span = ANYWHERE
         self._unread = False
         self._signalling = signalling(kernel) if interacts else None
+        self._fences = proxies.needs_fences(kernel)
         # What the scheduler calls must not be among its functions, which are any kernel's; with it
         # comes what it calls. They are the same in any kernel that is checked.
         with module.together("checker"):
@@ -101,8 +106,15 @@ class Checker(Observer):
         return _finish(f, parameters)
 
     def stores_at_once(self, m: NativeMachine, space: Space, address: Lanes, value: Lanes) -> None:
-        """Watch values of lanes that are stored at one address."""
-        once.store(m, space, address, value, self._site(m.module, int(m.site)))
+        """Watch values of lanes that are stored at one address, or at addresses of their own."""
+        key = (space, *((each.dtype, each.width) for each in (address, value)))
+        if key not in self._names:
+            f = WatchMachine(m.module, f"watch_at_once_{space.value}", "%site", None)
+            f.mask = f.unpack(f.lanes(UINT32, "%mask", 0))
+            (where, what), parameters = _parameters(f, (address, value))
+            once.store(f, space, where, (what,), f.lanes(UINT32, "%site", 0))
+            self._names[key] = _finish(f, parameters)
+        self._call(m, self._names[key], (address, value))
 
     def issues(self, m: NativeMachine, form: Form, operands: Sequence[Any]) -> None:
         """Watch an instruction, and what it orders."""
@@ -111,6 +123,10 @@ class Checker(Observer):
         if _is_meeting(form):
             run(m, synchronise, ("i32", lanes))
         order = form.order
+        if self._fences and proxies.is_fence(order):
+            site = ("i32", str(self._site(m.module, int(m.site))))
+            run(m, regions.fence, ("i32", lanes), site)
+            rows.advance(m)
         covers = not order.spaces or Space.SHARED in order.spaces
         if order.fence == "proxy" and order.proxy == "async" and covers:
             run(m, clocks.fence_proxy, ("i32", lanes))
@@ -186,10 +202,18 @@ class Checker(Observer):
         """Watch registers of which a load may have some."""
         registers.touch(m, first, size, self._site(m.module, int(m.site)))
 
-    def reads_unset(self, m: NativeMachine, lanes: Lanes) -> None:
-        """Watch a register being read that nothing has written."""
+    def reads_unset(self, m: NativeMachine, lanes: Lanes, *, shuffled: bool = False) -> None:
+        """Watch a register being read that nothing has written, or a shuffle with nothing."""
         site = self._site(m.module, int(m.site))
-        run(m, registers.read_unset, ("i32", str(site)), ("i32", lanes))
+        kind = NUMBER["undefined-operation/lane" if shuffled else "uninitialised"]
+        words = (("i32", str(site)), ("i32", lanes), ("i32", str(kind)))
+        run(m, registers.read_unset, *words)
+
+    def goes_without(self, m: NativeMachine, lanes: Lanes) -> None:
+        """Tell of a collective that lanes have passed by which it names."""
+        site = self._site(m.module, int(m.site))
+        words = (m.active(), lanes, m.lanes(UINT32, str(site), 0))
+        run(m, protocols.pass_by, *(("i32", each) for each in words))
 
     # ---- operations, phases, exits
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # How an access is made: through the asynchronous proxy; of the words of an mbarrier; a write.
 # Of cells of Tensor Memory; an access that frees them.
 ASYNC, MBARRIER, WRITES, OLD_WRITES, CELLS, FREES = 1, 2, 4, 8, 16, 32
+# A write that is atomic or ordered; a read that the write of the same access comes after.
+STRONG, UPDATES = 64, 128
 WORDS = 4
 # Where in the shadow of Tensor Memory it says which cells were written: after the records.
 WRITTEN_CELLS = 4 * 512 * 32
@@ -48,6 +50,11 @@ def _lane_of(entry: Lanes) -> Lanes:
 
 def _step_of(entry: Lanes) -> Lanes:
     return entry.machine.cast((entry >> state.STEP_SHIFT) & 7, UINT32)
+
+
+def is_strong(entry: Lanes) -> Lanes:
+    """Tell whether an entry is of an access that is atomic or ordered."""
+    return _step_of(entry) >= state.ATOMIC
 
 
 def _is_of_many(entry: Lanes) -> Lanes:
@@ -170,7 +177,7 @@ def _judge(f: NativeMachine) -> None:
     end_if(f, bytes == 0)
     owner, actor, tick = owner_of(old), owner_of(new), tick_of(old)
     writes, wrote = (flags & WRITES) != 0, (flags & OLD_WRITES) != 0
-    atomic = (_step_of(old) >= state.ATOMIC) & (_step_of(new) >= state.ATOMIC)
+    atomic = is_strong(old) & is_strong(new)
     known = rows.ask_known(f, "%row", owner, tick) | _known_of_lanes(f, old, bytes)
     known = known | _known_in_warp(f, old, new, bytes, wrote)
     at_once = ((old ^ new) & (WHO | state.MOST_SITES << state.SITE_SHIFT)) == 0

@@ -144,8 +144,8 @@ class Keeper:
                 )
                 yield head["number"], log, bool(head["flags"] & apart.AGAIN)
 
-    def touched(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tell of each place whether anybody has written or read there."""
+    def touched(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tell of each place whether anybody has written or read there, or not by atomics."""
         return apart.touched(self._map)
 
     def forget(self) -> None:
@@ -174,12 +174,13 @@ def are_apart(keepers: Sequence[Keeper]) -> bool:
     """Tell whether no CTA touches what another one has written."""
     if any(each.flags & apart.MEETS for each in keepers):
         return False
-    written, read = keepers[0].touched()
+    written, read, plain = keepers[0].touched()
     for each in keepers[1:]:
-        writes, reads = each.touched()
-        if (written & (writes | reads)).any() or (writes & read).any():
+        writes, reads, others = each.touched()
+        meet = (written & (writes | reads)) | (writes & read)
+        if (meet & (plain | others)).any():
             return False
-        written, read = written | writes, read | reads
+        written, read, plain = written | writes, read | reads, plain | others
     return True
 
 

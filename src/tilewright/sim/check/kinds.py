@@ -431,6 +431,35 @@ CASES = (
         case="ahead",
     ),
     Kind(
+        "undefined-operation",
+        "a value is used that a shuffle has read from a lane which is not there",
+        "what {memory} is in {now} comes of a lane that a shuffle reads, and that its member mask "
+        "does not name: that gives no value",
+        "any value",
+        "let the mask name all lanes that are read, and those execute the shuffle; or use the "
+        "value only in lanes that read such a one",
+        case="lane",
+    ),
+    Kind(
+        "divergent-collective",
+        "lanes that a collective names pass it by",
+        "the collective names {before} too, which go on behind the branch or the loop that it is "
+        "in and return without it; {now} waits until they have",
+        "undefined; a hang where those wait for anything",
+        "move the collective out of the branch, or mend its member mask; a lane that is not needed "
+        "may return before",
+        case="passed",
+    ),
+    Kind(
+        "named-barrier",
+        "two groups of warps use one named barrier, and nothing keeps them apart",
+        "nothing tells {now} that {before} and its group have met at this barrier before it comes "
+        "there: with another timing it meets some of them in place of its own group",
+        "threads go on too early, or a hang",
+        "give each group of warps an id of its own, or put a barrier of all between their uses",
+        case="shared",
+    ),
+    Kind(
         "descriptor",
         "a tensor map lays a box out otherwise than its buffer is declared",
         "the swizzle of the tensor map is that of the layout of {memory}",

@@ -76,7 +76,7 @@ class _Steps:
     near: list[int] = field(default_factory=list[int])
 
 
-def _of_each(make: Callable[[], _Made]) -> dict[int, dict[Any, _Made]]:
+def _of_each(make: Callable[[], _Made]) -> dict[Any, dict[Any, _Made]]:
     """Make something for each CTA, and each key, when it is first asked for."""
     return defaultdict(lambda: defaultdict(make))
 
@@ -92,16 +92,19 @@ class Knowledge:
         # Rows of what was known, as memory of which single numbers are read fast.
         self.rows = {cta: log.moments.data for cta, log in logs.items()}
         # Of each CTA, by warp and lanes, its releases, what it has acquired, its fences (those that
-        # reach beyond its cluster apart), and its reads that a fence may make an acquire.
+        # reach beyond its cluster apart), and its reads that a fence may make an acquire. Those of
+        # an address a later read may, too, of which nobody looks at the result.
         self.speakers: dict[int, dict[_Lanes, _Speaker]] = _of_each(_Speaker)
         self.acquired: dict[int, dict[_Lanes, _Steps]] = _of_each(_Steps)
         self.fences: dict[int, dict[tuple[int, int, bool], _Steps]] = _of_each(_Steps)
         self.looks: dict[int, dict[_Lanes, _Steps]] = _of_each(_Steps)
+        self.looks_at: dict[tuple[int, int], dict[_Lanes, _Steps]] = _of_each(_Steps)
         self.flags: dict[int, _Flag] = defaultdict(_Flag)
         self.meetings: dict[tuple[int, int], int] = defaultdict(int)
         # What actors are found to know, each once, by number.
         self.kept: dict[int, int] = {}
         played = list(_in_order(logs, cut))
+        self.unread = any(each.kind & signals.UNREAD for each in played)
         # Clusters that do not hear of one another count their releases apart, from 0 on.
         self.apart = all(each.kind & signals.CLUSTER for each in played)
         self.counts: dict[int, int] = defaultdict(int)
@@ -136,28 +139,41 @@ class Knowledge:
         wide = each.scope > signals.SCOPES["cluster"]
         learnt = 0
         if each.kind & signals.ACQUIRES:
-            for (warp, lanes), looks in self.looks[each.cta].items():
-                last = self._last(each, warp, lanes, looks.ticks, inclusive=True)
-                if last >= 0:
-                    learnt |= looks.near[last] | (looks.known[last] if wide else 0)
+            learnt = self._looked(each, self.looks[each.cta], wide=wide)
             self._acquire(each, learnt)
         if each.kind & signals.RELEASES:
             fences = self.fences[each.cta][each.warp, each.lanes, wide]
             fences.known.append(self._tell(each, learnt))
             fences.ticks.append(each.tick)
 
+    def _looked(self, each: _Signal, places: Mapping[_Lanes, _Steps], *, wide: bool) -> int:
+        """Give what reads that an actor knows of would have told, had they been acquires."""
+        learnt = 0
+        for (warp, lanes), looks in places.items():
+            last = self._last(each, warp, lanes, looks.ticks, inclusive=True)
+            if last >= 0:
+                learnt |= looks.near[last] | (looks.known[last] if wide else 0)
+        return learnt
+
     def _access(self, each: _Signal) -> None:
         flag = self.flags[each.address]
         home = self.clusters[each.cta]
         near, learnt = flag.near.get(home, 0), 0
-        if each.kind & signals.ACQUIRES:
+        if each.kind & signals.UNREAD:
+            wide = each.scope > signals.SCOPES["cluster"]
+            learnt = self._looked(each, self.looks_at[each.cta, each.address], wide=wide)
+            self._acquire(each, learnt)
+        elif each.kind & signals.ACQUIRES:
             learnt = flag.wide | near
             self._acquire(each, learnt)
         elif each.kind & signals.READ:
-            looks = self.looks[each.cta][each.warp, each.lanes]
-            looks.known.append(flag.wide | (looks.known[-1] if looks.known else 0))
-            looks.near.append(near | (looks.near[-1] if looks.near else 0))
-            looks.ticks.append(each.tick)
+            places = [self.looks[each.cta]]
+            places += [self.looks_at[each.cta, each.address]] if self.unread else []
+            for place in places:
+                looks = place[each.warp, each.lanes]
+                looks.known.append(flag.wide | (looks.known[-1] if looks.known else 0))
+                looks.near.append(near | (looks.near[-1] if looks.near else 0))
+                looks.ticks.append(each.tick)
         if each.kind & signals.WRITE:
             mine = self._tell(each, learnt) if each.kind & signals.RELEASES else 0
             flag.wide |= mine | self._told_by_fences(each, near=False)

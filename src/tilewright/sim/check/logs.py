@@ -35,8 +35,21 @@ class Log:
     cut: int
 
     @cached_property
+    def _listed(self) -> tuple[Array, Array]:
+        """Give the runs, and the proxy fences among them."""
+        entries = expanded(self.entries)
+        fences = (entries[:, 2] & np.uint64(state.LOG_FENCE)) != 0
+        return (entries[~fences], entries[fences]) if fences.any() else (entries, entries[:0])
+
+    @property
     def runs(self) -> Array:
-        return expanded(self.entries)
+        return self._listed[0]
+
+    @property
+    def fences(self) -> Runs:
+        """Give its proxy fences; the lanes are where runs begin."""
+        words = self._listed[1]
+        return Runs(words, np.zeros(len(words), np.int64))
 
 
 def is_partial(logs: Mapping[int, Log]) -> bool:
@@ -94,6 +107,12 @@ class Runs:
 
     def __len__(self) -> int:
         return len(self.words)
+
+    def put_off(self, ticks: Array) -> Runs:
+        """Give the runs as they were if they had been done later."""
+        words = self.words.copy()
+        words[:, 3] += (ticks - self.tick).astype(np.uint64)
+        return Runs(words, self.ctas)
 
     @cached_property
     def start(self) -> Array:

@@ -61,6 +61,8 @@ def moment(f: NativeMachine) -> None:
     with f.function.when(str((last != 0).value)):
         alike = rows.alike(f, row, _row(f, last - 1))
         end_if(f, alike, f"i32 {(last - 1).value}")
+    floor = f.select(ahead != 0, *(state.get(f, n, index) for n in ("ahead_floor", "floor")))
+    state.put(f, "moment_floor", count, floor)
     state.put(f, "moment_count", 0, count + 1)
     state.put(f, "moment", place, f.cast(count + 1, UINT32))
     f.function.emit(f"ret i32 {f.cast(count, UINT32).value}")

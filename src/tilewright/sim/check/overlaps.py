@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.base.spaces import Space
 from tilewright.sim.check import state
 from tilewright.sim.check.logs import Array, Log, Runs, distinct, moments_of, spread
+from tilewright.sim.check.proxies import MISPLACED, MISSING, Fences, concerns
 from tilewright.sim.check.raw import OWNERS, RawFinding
 from tilewright.sim.engine.sites import Site
 
@@ -34,10 +35,14 @@ class Found:
         self.kept: dict[tuple[object, ...], RawFinding] = {}
 
     def told(self) -> list[RawFinding]:
-        """List them; what CTAs do to one another stands for the same inside each of them."""
-        known = {key[2:] for key in self.kept if key[0] == "global-race"}
+        """List them; what CTAs do to one another stands for the same inside each of them.
+
+        Where some who write have a fence too early, or somebody else has, that is told of all.
+        """
+        stand = {"race": "global-race", MISSING: MISPLACED}
+        places = {(key[0], *key[2:]) for key in self.kept}
         found = self.kept.items()
-        return [each for key, each in found if key[0] != "race" or key[2:] not in known]
+        return [each for key, each in found if (stand.get(each.kind), *key[2:]) not in places]
 
     def enter(self, kind: str, runs: Runs, here: int, there: int) -> None:
         """Enter a pair of runs; the first one is where it is told."""
@@ -230,6 +235,7 @@ def _inside(logs: Mapping[int, Log], numbers: Sequence[int], found: Found) -> bo
     lanes |= one.together & one.wrote & (two.together | ~two.wrote)
     good |= (one.group == 0) & own & lanes
     rest = np.flatnonzero(~good)
+    _unfenced(logs, runs, earlier, later, found)
     if not len(rest):
         return True
     one, two, start, last = one.at(rest), two.at(rest), start[rest], last[rest]
@@ -242,6 +248,29 @@ def _inside(logs: Mapping[int, Log], numbers: Sequence[int], found: Found) -> bo
     return True
 
 
+def _unfenced(
+    logs: Mapping[int, Log], runs: Runs, earlier: Array, later: Array, found: Found
+) -> None:
+    """Find what threads write and an agent of their CTA accesses, without a proxy fence."""
+    through = concerns(runs.at(earlier), runs.at(later))
+    earlier, later = earlier[through], later[through]
+    if not len(earlier):
+        return
+
+    def orders(first: Runs, second: Runs) -> Array:
+        start, last = np.maximum(first.start, second.start), np.minimum(first.end, second.end) - 1
+        table, places = moments_of(logs, second.ctas, second.moment)
+        own = (first.warp == second.warp) & (first.tick <= second.tick)
+        own &= first.lanes(start, last) == second.lanes(start, last)
+        return own | covers(table, places, first, start, last)
+
+    chosen = np.flatnonzero(orders(runs.at(earlier), runs.at(later)))
+    earlier, later = earlier[chosen], later[chosen]
+    one, two = runs.at(earlier), runs.at(later)
+    for index, kind in Fences(logs).lacking(one, two, orders):
+        found.enter(kind, runs, int(later[index]), int(earlier[index]))
+
+
 # ---------------------------------------------------------------------------- CTAs in no order
 
 
@@ -250,8 +279,12 @@ def unordered(runs: Runs, found: Found) -> None:
     runs = runs.at(~runs.read_only)
     if len(runs) < 2:
         return
-    order = np.lexsort((runs.ctas, runs.start))
-    _sweep(runs.at(order), found)
+    # What a CTA does at one place of the kernel again and again counts once.
+    alike = np.stack([runs.start, runs.end, runs.ctas, runs.site << 1 | runs.wrote], axis=1)
+    order = np.lexsort(alike.T[::-1])
+    news = (alike[order[1:]] != alike[order[:-1]]).any(axis=1)
+    runs = runs.at(order[np.append(True, news)])
+    _sweep(runs.at(np.lexsort((runs.ctas, runs.start))), found)
 
 
 def shared(runs: Runs, bounds: Sequence[tuple[int, int]]) -> Array:
@@ -259,7 +292,7 @@ def shared(runs: Runs, bounds: Sequence[tuple[int, int]]) -> Array:
 
     Where all that is done to a granule is atomic for all CTAs, it is of no account.
     """
-    lows, highs = np.array(_joined(bounds), np.int64).T
+    lows, highs = np.array(bounds, np.int64).T
     sizes = (highs - lows) // _GRANULE + 2
     firsts = np.cumsum(sizes) - sizes
     region = np.maximum(np.searchsorted(lows, runs.start, side="right") - 1, 0)
@@ -278,17 +311,6 @@ def shared(runs: Runs, bounds: Sequence[tuple[int, int]]) -> Array:
     met = _marked(granule[(before != 0) & (before != runs.ctas[which] + 1)], everywhere)
     met &= _marked(granule[~runs.strong[which]], everywhere)
     return _marked(which[met[granule]], len(runs))
-
-
-def _joined(bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Put allocations in order; those that overlap, as of two views of an array, are one."""
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted(bounds):
-        if joined and low <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(high, joined[-1][1])
-        else:
-            joined.append((low, high))
-    return joined
 
 
 def _sweep(runs: Runs, found: Found) -> None:

@@ -266,20 +266,46 @@ def heed(f: NativeMachine) -> None:
 def come(f: NativeMachine) -> None:
     """See that a warp comes to a barrier of the CTA once until that completes.
 
-    Who does not wait there must know that it has, before it comes again.
+    Who does not wait there must know that it has, before it comes again. So must who has not come
+    to the last turn: it might have come there for one of those who did.
     """
     barrier, turn, site = (f.lanes(UINT32, f"%{n}", 0) for n in ("barrier", "generation", "site"))
     barrier = barrier & (context.BARRIERS - 1)
     index = barrier * state.WARPS + rows.warp(f)
     last = state.get(f, "come_turn", index)
     row = state.at(f, "barrier_row", barrier * 2 + ((turn - 1) & 1))
-    unknown = (last == turn) & (last != 0) & ~knows(f, row)
-    with f.function.when(str(((last == turn + 1) | unknown).value)):
+    unknown = (turn != 0) & ~knows(f, row)
+    with f.function.when(str(((last == turn + 1) | (unknown & (last == turn))).value)):
         lanes = f.constant(-1, UINT32)
         before = entry(f, lanes, state.get(f, "come_site", index))
         tell(f, "named-barrier", before, entry(f, lanes, site), barrier)
+    apart = unknown & (last < turn) & (state.get(f, "loose") == 0)
+    with f.function.when(str(apart.value)):
+        run(f, _collide, ("i32", barrier), ("i32", turn), ("i32", site))
     state.put(f, "come_turn", index, turn + 1)
     state.put(f, "come_site", index, site)
+
+
+@routine("check_collide", "ptr %ctx, i32 %barrier, i32 %generation, i32 %site", seldom=True)
+def _collide(f: NativeMachine) -> None:
+    """Tell of a warp that comes to a barrier, and of one that met others there before.
+
+    If it can be, that is one which came from another place.
+    """
+    barrier, turn, site = (f.lanes(UINT32, f"%{n}", 0) for n in ("barrier", "generation", "site"))
+    other = f.function.slot("i64", 8)
+    lanes = f.constant(-1, UINT32)
+    f.function.emit(f"store i64 0, ptr {other}")
+    with f.function.loop(str(state.WARPS)) as counter:
+        who = f.cast(f.lanes(UINT64, counter, 0), UINT32)
+        index = barrier * state.WARPS + who
+        place = state.get(f, "come_site", index)
+        none = f.lanes(UINT64, f.op(f"load i64, ptr {other}"), 0) == 0
+        better = (state.get(f, "come_turn", index) == turn) & (none | (place != site))
+        with f.function.when(str(better.value)):
+            f.function.emit(f"store i64 {entry(f, lanes, place, who).value}, ptr {other}")
+    before = f.lanes(UINT64, f.op(f"load i64, ptr {other}"), 0)
+    tell(f, "named-barrier/shared", before, entry(f, lanes, site), barrier)
 
 
 # ---------------------------------------------------------------------------- who issues
@@ -306,6 +332,14 @@ def issue(m: WatchMachine, operands: Sequence[Lanes]) -> None:
     with m.function.when(str((repeated != 0).value)):
         run(m, _many, ("i32", alike), ("i32", m.lanes(UINT32, m.site, 0)))
     m.mask = m.unpack(lanes & ~repeated)
+
+
+@routine("check_passed_by", "ptr %ctx, i32 %lanes, i32 %passed, i32 %site", seldom=True)
+def pass_by(f: NativeMachine) -> None:
+    """Tell of lanes that wait in a collective for others, which are gone."""
+    lanes, passed, site = (f.lanes(UINT32, f"%{n}", 0) for n in ("lanes", "passed", "site"))
+    with rows.naming(f, lanes=lanes, other_warp=rows.warp(f), other_lanes=passed):
+        tell(f, "divergent-collective/passed", _nobody(f), entry(f, lanes, site))
 
 
 # ---------------------------------------------------------------------------- the end of a CTA

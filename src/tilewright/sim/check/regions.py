@@ -30,8 +30,9 @@ _WORDS = state.LOG_WORDS  # of an entry: first byte, byte after the last one, wh
 # are: each lane has 1 << step, one after another, or one lane has all, or all have.
 ONE, MANY = state.LOG_ONE_LANE, 7
 WRITES, READ_ONLY = state.LOG_WRITES, state.LOG_READ_ONLY
-WARP_SHIFT, OWNER_SHIFT, SCOPE_SHIFT, SLOT_SHIFT = 33, 43, 49, 53
-LANE_SHIFT, STEP_SHIFT = state.LOG_LANE_SHIFT, state.LOG_STEP_SHIFT
+SCOPE_SHIFT, SLOT_SHIFT = state.LOG_SCOPE_SHIFT, 53
+WARP_SHIFT, LANE_SHIFT = state.LOG_WARP_SHIFT, state.LOG_LANE_SHIFT
+OWNER_SHIFT, STEP_SHIFT = state.LOG_OWNER_SHIFT, state.LOG_STEP_SHIFT
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,23 @@ def written(kernel: Kernel) -> Written:
 
 
 def watched(kernel: Written, regions: Sequence[Region]) -> list[tuple[int, int]]:
-    """Give the bounds of what a kernel may write, of as many arguments as can be watched."""
+    """Give the bounds of what a kernel may write, of as many arguments as can be watched.
+
+    They are in order; arguments that overlap, as of two views of an array, are one.
+    """
     found = [
         (each.address, each.address + each.size)
         for each in regions
         if each.writable
         and (each.name in kernel.written or (kernel.maps and each.name not in kernel.pointers))
     ]
-    return found[: state.WATCHED]
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(found[: state.WATCHED]):
+        if joined and low < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        else:
+            joined.append((low, high))
+    return joined
 
 
 # ---------------------------------------------------------------------------- in native code
@@ -140,6 +150,22 @@ def _log(f: NativeMachine) -> None:
         f.set_word(at, index, value)
     state.put(f, "log_count", 0, count + 1)
     state.put(f, "last_run", _place(f, end), f.cast(count + 1, UINT32))
+
+
+@routine("check_log_fence", "ptr %ctx, i32 %lanes, i32 %site")
+def fence(f: NativeMachine) -> None:
+    """Enter a proxy fence."""
+    count = state.get(f, "log_count")
+    end_if(f, (count >= state.LOG_ENTRIES) | (f.field("error") != 0))
+    lanes, site = (f.lanes(UINT32, f"%{n}", 0) for n in ("lanes", "site"))
+    knows = f.lanes(UINT32, rows.ask(f, moments.moment, "i32", ("i32", lanes)), 0)
+    who = f.cast(site, UINT64) | (f.cast(rows.warp(f), UINT64) << WARP_SHIFT) | state.LOG_FENCE
+    when = f.cast((knows << moments.TICK_BITS) | state.now(f), UINT64)
+    at = f.op(f"getelementptr i64, ptr {f.pointer('check_log')}, i64 {(count * _WORDS).value}")
+    bounds = f.cast(lanes, UINT64)
+    for index, value in enumerate((bounds, bounds, who, when | (state.get(f, "turn") << 32))):
+        f.set_word(at, index, value)
+    state.put(f, "log_count", 0, count + 1)
 
 
 def _place(f: NativeMachine, end: Lanes) -> Lanes:

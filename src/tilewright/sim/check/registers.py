@@ -16,7 +16,7 @@ from tilewright.sim.check import state
 from tilewright.sim.check.judge import found
 from tilewright.sim.check.kinds import NUMBER
 from tilewright.sim.check.raw import SPACE_CODE
-from tilewright.sim.check.rows import Routine, routine, run, warp
+from tilewright.sim.check.rows import Routine, naming, routine, run, warp
 
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
@@ -71,14 +71,15 @@ def _touch(f: NativeMachine) -> None:
             state.put(f, "held_end", place, 0)
 
 
-@routine("check_unset", "ptr %ctx, i32 %site, i32 %lanes", seldom=True)
+@routine("check_unset", "ptr %ctx, i32 %site, i32 %lanes, i32 %kind", seldom=True)
 def read_unset(f: NativeMachine) -> None:
-    """Record that lanes read a register which nothing has written."""
-    site, lanes = (f.lanes(UINT32, f"%{n}", 0) for n in ("site", "lanes"))
+    """Record that lanes read a register which nothing has written, or no lane has given."""
+    site, lanes, kind = (f.lanes(UINT32, f"%{n}", 0) for n in ("site", "lanes", "kind"))
     new = _entry(f, site, warp(f), lanes)
-    words = (("i32", str(NUMBER["uninitialised"])), ("i64", "0"), ("i64", new), ("i64", "1"))
+    words = (("i32", kind), ("i64", "0"), ("i64", new), ("i64", "1"))
     space = SPACE_CODE[Space.LOCAL]
-    run(f, found, *words, ("i32", str(space)), ("i64", "0"), ("i64", "1"))
+    with naming(f, lanes=lanes):
+        run(f, found, *words, ("i32", str(space)), ("i64", "0"), ("i64", "1"))
 
 
 def _entry(f: NativeMachine, site: Lanes, owner: Lanes, lanes: Lanes) -> Lanes:

@@ -96,6 +96,17 @@ class each_bit:
         self.f.function.label(self.after)
 
 
+@contextmanager
+def naming(f: NativeMachine, **fields: Lanes) -> Generator[None]:
+    """Set fields of what is found meanwhile: an entry of shadow memory has no sets of lanes."""
+    count = state.get(f, "found_count")
+    yield
+    with f.function.when(str((state.get(f, "found_count") != count).value)):
+        row = state.at(f, "found", count)
+        for name, value in fields.items():
+            f.set_word(row, state.FOUND_FIELDS.index(name), f.cast(value, UINT64))
+
+
 def warp(f: NativeMachine) -> Lanes:
     """Give the number of the warp that acts, uint32."""
     return f.low_field("warp")

@@ -106,9 +106,9 @@ def _pattern(f: NativeMachine, log: str, offset: Lanes, head: Lanes, who: Lanes)
 
 
 def each_entry(
-    f: NativeMachine, log: str, count: Lanes, run: Callable[[Lanes, Lanes, Lanes], None]
+    f: NativeMachine, log: str, count: Lanes, run: Callable[[Lanes, Lanes, Lanes, Lanes], None]
 ) -> None:
-    """Call for the first byte, the byte after the last and the kind of each run of a list.
+    """Call for the first byte, the byte after the last, who and when of each run of a list.
 
     Lanes that follow one another are one run.
     """
@@ -122,7 +122,11 @@ def each_entry(
     f.function.branch_if(str((number < count).value), entry, after)
     f.function.label(entry)
     at = _row(f, log, number)
-    start, end, kind = (f.get_word(at, word) for word in range(3))
+    start, end, kind, when = (f.get_word(at, word) for word in range(state.LOG_WORDS))
+
+    def enter(low: Lanes, high: Lanes) -> None:
+        run(low, high, kind, when)
+
     f.function.branch_if(str(((kind & state.LOG_PATTERN) != 0).value), pattern, other)
     f.function.label(pattern)
     f.function.emit(f"store i64 {(number + PATTERN_ROWS).value}, ptr {place}")
@@ -130,10 +134,11 @@ def each_entry(
     f.function.label(other)
     f.function.branch_if(str(((kind & state.LOG_SCATTERED) != 0).value), apart, plain)
     f.function.label(apart)
-    _each_lane(f, _row(f, log, end & 0xFFFFFFFF), start, end >> _COUNT_SHIFT, kind, run)
+    _each_lane(f, _row(f, log, end & 0xFFFFFFFF), start, end >> _COUNT_SHIFT, enter)
     f.function.branch(following)
     f.function.label(plain)
-    run(start, end, kind)
+    with f.function.when(str(((kind & state.LOG_FENCE) == 0).value)):
+        enter(start, end)
     f.function.branch(following)
     f.function.label(following)
     f.function.emit(f"store i64 {(number + 1).value}, ptr {place}")
@@ -146,8 +151,7 @@ def _each_lane(
     pattern: str,
     start: Lanes,
     times: Lanes,
-    kind: Lanes,
-    run: Callable[[Lanes, Lanes, Lanes], None],
+    run: Callable[[Lanes, Lanes], None],
 ) -> None:
     """Call for the runs of an access whose lanes lie apart."""
     head = f.get_word(pattern, 0)
@@ -160,7 +164,7 @@ def _each_lane(
 
     def enter() -> None:
         first, last = (f.lanes(UINT64, f.op(f"load i64, ptr {slot}"), 0) for slot in (low, high))
-        run(first, last, kind)
+        run(first, last)
 
     with each_bit(f, remaining) as lane:
         offset = f.load_element(offsets, UINT32, str(f.cast(lane, UINT64).value))

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 from tilewright.base.dtypes import BOOL, UINT32, UINT64
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.check import rows, state
+from tilewright.sim.check.hidden import pass_by
 from tilewright.sim.check.judge import (
     ASYNC,
     ENTRIES,
     FREES,
     MBARRIER,
     PATTERN,
+    STRONG,
+    UPDATES,
     WHO,
     WORDS,
     WRITTEN_CELLS,
@@ -255,6 +258,11 @@ class Access:
         with f.function.when(str((late | missing).value)):
             good = self._quick(first, entry) & self._quick(second, entry)
             self._look(at, number, entry, ~good | missing)
+        with f.function.when(str(((self.flags & UPDATES) == 0).value)):
+            self._enter_part(at, entry)
+
+    def _enter_part(self, at: str, entry: Lanes) -> None:
+        f = self.f
         last, before = f.get_word(at, 2), f.get_word(at, 3)
         alike = ((last ^ entry) & PATTERN) == 0
         covered = (last & ~entry & state.BYTES) == 0
@@ -271,6 +279,10 @@ class Access:
             for old in entries:
                 good = good & self._quick(old, entry)
             self._look(at, number, entry, ~good)
+        if not self.cells:
+            with f.function.when(str(((self.flags & STRONG) != 0).value)):
+                words = (("ptr", at), ("i64", entry), ("i64", number), ("i32", self.flags))
+                run(f, pass_by, *words, ("ptr", self.row), ("i32", self.lanes))
         whole, part, after = (f.function.new_label(s) for s in ("whole", "part", "after"))
         f.function.branch_if(str((bytes == state.BYTES).value), whole, part)
         f.function.label(whole)

@@ -25,23 +25,26 @@ if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
 
 # What a signal is, in its fifth word, and above it the scope, the warp and the tick.
-READ, WRITE, ACQUIRES, RELEASES, FENCE, CLUSTER, EXIT = (1 << bit for bit in range(7))
+# Of an acquire whose result nobody looks at only counts what was read at the address before.
+READ, WRITE, ACQUIRES, RELEASES, FENCE, CLUSTER, EXIT, UNREAD = (1 << bit for bit in range(8))
 SCOPE_SHIFT, WARP_SHIFT, TICK_SHIFT = 8, 16, 32
 # How far a scope reaches; what is neither atomic nor ordered has none.
 SCOPES = {"": 0, "cta": 1, "cluster": 2, "gpu": 3, "sys": 4}
 CTA = SCOPES["cta"]
-_AT_ONCE = READ | WRITE | ACQUIRES
+_AT_ONCE = READ | WRITE | ACQUIRES | UNREAD
 
 
 @dataclass(frozen=True)
 class Signalling:
     """What of a kernel's signals must be kept.
 
-    `relaxed`: accesses that order nothing by themselves, as there are fences; `clusters`: what
-    happens at the barrier of a cluster.
+    `relaxed`: accesses that order nothing by themselves, as there are fences; `looks`: those of
+    them that read, as a load may acquire what they have read; `clusters`: what happens at the
+    barrier of a cluster.
     """
 
     relaxed: bool
+    looks: bool
     clusters: bool
 
 
@@ -50,6 +53,7 @@ def signalling(kernel: Kernel) -> Signalling:
     forms = list(_forms(kernel))
     return Signalling(
         relaxed=any(_is_fence(each.order) for each in forms),
+        looks=any(_acquires(each) for each in forms),
         clusters=any(each.declaration.wait and _at_cluster(each) for each in forms),
     )
 
@@ -62,6 +66,12 @@ def _forms(kernel: Kernel) -> Iterator[Form]:
 
 def _is_fence(order: Order) -> bool:
     return order.fence == "memory" and SCOPES[order.scope] > CTA
+
+
+def _acquires(form: Form) -> bool:
+    order = form.order
+    reads = any(each.kind == "address" and each.access == "read" for each in form.operands)
+    return reads and order.acquires and SCOPES[order.scope] > CTA
 
 
 def _at_cluster(form: Form) -> bool:
@@ -194,14 +204,15 @@ def finish(m: NativeMachine) -> None:
         rows.advance(m)
 
 
-def kind_of(form: Form, access: str, kept: Signalling) -> int:
+def kind_of(form: Form, access: str, kept: Signalling, *, unread: bool) -> int:
     """Give what a strong access to global memory signals, 0 if nothing."""
     order = form.order
     what = READ * (access in ("read", "update")) | WRITE * (access in ("write", "update"))
-    ordering = ACQUIRES * order.acquires | RELEASES * order.releases
-    if not ordering and not kept.relaxed:
-        return 0
-    return what | ordering | SCOPES[order.scope] << SCOPE_SHIFT
+    what |= ACQUIRES * order.acquires | RELEASES * order.releases
+    if unread:
+        what = what | UNREAD if order.acquires else what & ~READ
+    needed = (ACQUIRES | RELEASES) | READ * kept.looks | (READ | WRITE) * kept.relaxed
+    return what | SCOPES[order.scope] << SCOPE_SHIFT if what & needed else 0
 
 
 def fence(m: NativeMachine, order: Order, lanes: Lanes) -> None:

@@ -56,7 +56,9 @@ LOG_WORDS = 4  # of a run: first byte, byte after the last one, who, and when
 LOG_WRITES, LOG_READ_ONLY = 1 << 32, 1 << 52  # in the third
 # There too: an entry of a warp whose lanes lie apart; a pattern of how they do (`scattered`).
 LOG_SCATTERED, LOG_PATTERN = 1 << 62, 1 << 63
-LOG_LANE_SHIFT, LOG_STEP_SHIFT, LOG_ONE_LANE = 38, 46, 6
+LOG_FENCE = 1 << 61  # no run, but a proxy fence, which has its lanes in place of the bounds
+LOG_WARP_SHIFT, LOG_LANE_SHIFT, LOG_OWNER_SHIFT, LOG_STEP_SHIFT, LOG_ONE_LANE = 33, 38, 43, 46, 6
+LOG_SCOPE_SHIFT = 49
 PATTERNS = 64  # places whose last pattern is known
 MOST_SCATTERED = 1 << 18  # lanes of such entries, of a CTA
 FOUND_FIELDS = (
@@ -93,8 +95,8 @@ _AREAS = (
     # Of each warp its last copy out of shared memory that a group is to tell of.
     *(("stored_tick", WARPS, 4), ("stored_site", WARPS, 4), ("stored_lanes", WARPS, 4)),
     *(("stored_address", WARPS, 8), ("stored_size", WARPS, 8)),
-    # The lanes of an access, while it is judged.
-    ("acting", 1, 8),
+    # The lanes of an access, while it is judged; whether there has been an atomic one (`hidden`).
+    *(("acting", 1, 8), ("hidden", 1, 8)),
     *(("tick", 1, 8), ("found_count", 1, 8), ("others", 1, 8), ("slot_count", 1, 8)),
     *(("sync_tick", WARPS, 4), ("ahead_lanes", WARPS, 4), ("dirty", WARPS, 4)),
     *(("after_tick", WARPS, 4), ("part_tick", WARPS, 4), ("part_lanes", WARPS, 4)),
@@ -124,7 +126,7 @@ _AREAS = (
     *(("fenced", WARPS, 4), ("looked", WARPS, 4)),
     *(("held_count", WARPS, 4), ("allocated", 1, 8), ("freed", 1, 8), ("note_count", 1, 8)),
     *(("late_owners", 1, 8), ("late_live", 2 * WARPS, 8)),
-    ("barriers_used", 1, 8),
+    *(("barriers_used", 1, 8), ("barrier_floor", 2 * context.BARRIERS, 4)),
     # Rows are zero of the warps that are there, and of barriers once they are in use.
     *(("warp_row", WARPS, ROW_BYTES), ("fenced_row", WARPS, ROW_BYTES)),
     ("barrier_row", 2 * context.BARRIERS, ROW_BYTES),
@@ -138,6 +140,7 @@ _AREAS = (
     # What is written before it is read.
     ("found", FINDINGS, 8 * len(FOUND_FIELDS)),
     ("note", NOTES * NOTE_WORDS, 4),
+    ("moment_floor", MOMENTS, 4),
     *((name, WARPS * HELD, 4) for name in ("held_first", "held_end", "held_site")),
     *((name, 2 * WARPS * LATE_READS, 2) for name in ("late_low", "late_high")),
     *((name, 2 * WARPS * LATE_READS, 4) for name in ("late_tick", "late_left")),
@@ -156,7 +159,7 @@ _AREAS = (
 )
 # What ticks are in: forgotten when they are counted from 1 again.
 FORGOTTEN = (
-    *("late_owners", "late_live"),
+    *("late_owners", "late_live", "hidden"),
     *("met_tick", "copies_tick", "part_copies", "fence_tick", "fence_copies"),
     *("extra_tick", "extra_row"),
     *(
@@ -175,7 +178,7 @@ FORGOTTEN = (
         "waited",
         "warp_row",
         "fenced_row",
-        "barrier_row",
+        *("barrier_row", "barrier_floor"),
         "cluster_row",
         "exited_row",
         "flag_row",
@@ -218,6 +221,7 @@ def memory(shared: int) -> dict[str, int]:
     return {
         "check": STATE_BYTES,
         "check_shadow": 4 * 8 * records,
+        "check_hidden": 4 * 8 * records,
         "check_written": 2 * records,
         "check_lines": records,
         "check_slots": -(-2 * records // 64) * 64,

@@ -111,6 +111,8 @@ class WatchMachine(NativeMachine):
         if self._later and self.form is not None:
             through = self.form.order.proxy == "async" and not flags & judge.CELLS
             flags |= judge.ASYNC if through else 0
+        if self._strong and not flags & judge.MBARRIER:
+            flags |= judge.STRONG if write else judge.UPDATES * self._updates
         words = (self.lanes(UINT32, self.site, 0), owner, self.constant(flags, UINT32))
         return tuple(("i32", each) for each in (self._lanes(), *words))
 
@@ -120,11 +122,15 @@ class WatchMachine(NativeMachine):
         if self.form is None:
             return False
         order = self.form.order
-        updates = any(
-            each.access == "update" and each.space in (Space.SHARED, Space.GLOBAL, Space.GENERIC)
-            for each in self.form.operands
-        )
-        return not self._later and (updates or (bool(order.scope) and not order.fence))
+        ordered = bool(order.scope) and not order.fence
+        return not self._later and (self._updates or ordered)
+
+    @property
+    def _updates(self) -> bool:
+        """Tell whether accesses read what they write."""
+        spaces = (Space.SHARED, Space.GLOBAL, Space.GENERIC)
+        operands = () if self.form is None else self.form.operands
+        return any(each.access == "update" and each.space in spaces for each in operands)
 
     def flag(self) -> None:
         """Watch an access that may order others: atomic, volatile or with an order of its own."""
@@ -138,9 +144,12 @@ class WatchMachine(NativeMachine):
         if kinds & {"write", "update"}:
             run(self, clocks.set_flag, lanes, ("i1", "true" if order.releases else "false"))
         if kinds & {"read", "update"}:
-            # What nobody looks at tells nothing.
-            acquires = order.acquires and not self.unread
-            run(self, clocks.look_at_flag, lanes, ("i1", "true" if acquires else "false"))
+            if not self.unread:
+                acquires = "true" if order.acquires else "false"
+                run(self, clocks.look_at_flag, lanes, ("i1", acquires))
+            elif order.acquires:
+                # What nobody looks at tells no more than what was read before.
+                run(self, clocks.acquire_read, lanes)
 
     def _pattern(self) -> Lanes:
         """Say whose bytes a run of them are, as in an entry of shadow memory."""
@@ -211,12 +220,12 @@ class WatchMachine(NativeMachine):
         # An update counts once, where it writes.
         if len(places) != 1 or (places[0] == "update" and not write):
             return
-        what = signals.kind_of(form, places[0], self.signalling) if self._strong else 0
-        if form.declaration is memory.ld_nc:
+        what, unread = 0, self.unread
+        if self._strong:
+            what = signals.kind_of(form, places[0], self.signalling, unread=unread)
+        elif form.declaration is memory.ld_nc and not unread:
             # That is a fault of its own; what it should have ordered is not.
             what = signals.READ | signals.ACQUIRES
-        if self.unread:
-            what &= ~(signals.READ | signals.ACQUIRES)
         if what & (signals.READ | signals.WRITE):
             self._signalled = True
             signals.signal(self, address, lanes, what)
@@ -281,11 +290,8 @@ class WatchMachine(NativeMachine):
         self, space: Space, address: Lanes, values: Sequence[Lanes], *, lanes: int = WARP
     ) -> None:
         """Watch a store."""
-        if not address.width and self.mask is not None and not (self._later or self._strong):
-            for index, each in enumerate(values):
-                if each.width:
-                    at, site = address + index * each.dtype.bytes, self.lanes(UINT32, self.site, 0)
-                    once.store(self, space, at, each, site)
+        if self.mask is not None and lanes == WARP and not (self._later or self._strong):
+            once.store(self, space, address, values, self.lanes(UINT32, self.site, 0))
         self.touch(space, address, values[0].dtype.bytes * len(values), lanes, write=True)
 
     def load_matrix(

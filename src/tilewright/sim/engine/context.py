@@ -72,6 +72,7 @@ _FIELDS = (
     "check",  # host address of the checker's clocks, and of its shadow of
     "check_shadow",  # shared memory,
     "check_written",  # which of its bytes were ever written,
+    "check_hidden",  # what stands behind atomic accesses to it,
     "check_lines",  # what is known of whole lines of it,
     "check_slots",  # the numbers of its mbarriers,
     "check_cells",  # Tensor Memory, and what it has touched of

@@ -60,7 +60,7 @@ from tilewright.ir.statements import (
     Write,
 )
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
-from tilewright.ir.visit import walk, walk_statements, written
+from tilewright.ir.visit import walk
 from tilewright.isa.declaration import Operand, Wait
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.passes.analysis.uniformity import leaves_early
@@ -72,8 +72,8 @@ from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.plan import Plan, loop_bounds, used_names
 from tilewright.sim.engine.spelling import llvm_type, memory_type
-from tilewright.sim.engine.unset import needed, partly_set
 from tilewright.sim.engine.vectors import plain
+from tilewright.sim.engine.written import Written
 
 _ALL = (1 << WARP) - 1
 _SCALARS = "@SCALAR_BYTES@"
@@ -142,11 +142,7 @@ class KernelCode:
         self.resumes: list[str] = []
         self.loops: list[Loop] = []
         self.here: Location | None = None  # the statement that is emitted
-        self.unset: set[str] = set()  # what nothing before it can have written
-        # Of what some path has not written: where the frame has the lanes that it is unset in.
-        self.partly: dict[str, int] = {}
-        if module.observer.watches_registers:
-            self.partly = {name: self._reserve(4) for name in sorted(partly_set(plan.kernel))}
+        self.written = Written(self) if module.observer.watches_registers else None
         self.mask_slot = self.f.slot("i32", 4)
         # The basic block in which the mask was set or read last, and what it is there.
         self._known = (-1, self.m.constant(0, UINT32))
@@ -201,7 +197,7 @@ class KernelCode:
 
     def _resident(self, dtype: DType) -> Variable:
         """Keep a variable in the warp's frame, where an instruction may write it later."""
-        offset = self._reserve(WARP * dtype.bytes)
+        offset = self.reserve(WARP * dtype.bytes)
         slot = f"%late{offset}"
         self.f.entry.append(f"  {slot} = getelementptr i8, ptr %frame, i64 {offset}")
         return Variable(slot, dtype, WARP, offset)
@@ -293,17 +289,11 @@ class KernelCode:
     def statement(self, stmt: Stmt) -> None:
         """Emit a statement."""
         self.here = stmt.location
-        if self.partly:
-            self._need(stmt)
+        if self.written is not None:
+            self.written.before(stmt)
         self._emit(stmt)
-        match stmt:
-            case Declare(value=None) | Allocate():
-                self.unset.add(stmt.var.name)
-                self._note_unset(stmt.var.name, unset=True)
-            case _:
-                for each in written(stmt):
-                    self.unset.discard(each.name)
-                    self._note_unset(each.name, unset=False)
+        if self.written is not None:
+            self.written.after(stmt)
 
     def _emit(self, stmt: Stmt) -> None:
         match stmt:
@@ -360,9 +350,10 @@ class KernelCode:
         assert isinstance(length, int)
         element = plain(var.type.dtype)
         rows = max(length, 1) * WARP * element.bytes
-        self.arrays[var.name] = Array(self._reserve(rows), element, length)
+        self.arrays[var.name] = Array(self.reserve(rows), element, length)
 
-    def _reserve(self, size: int) -> int:
+    def reserve(self, size: int) -> int:
+        """Set bytes of the warp's frame aside: give their offset."""
         offset = -(-self.frame_bytes // 64) * 64
         self.frame_bytes = offset + size
         return offset
@@ -375,7 +366,7 @@ class KernelCode:
         kind, space = stmt.pointer.type.dtype, stmt.pointer.type.space
         self.module.observer.comes_to(stmt)
         self.module.observer.accesses(self.m, space, address, kind.bytes, write=True)
-        if value.width and not address.width:
+        if value.width:
             self.module.observer.stores_at_once(self.m, space, address, value)
         vectors.store(self.m, space, address, value, kind)
 
@@ -429,7 +420,7 @@ class KernelCode:
         self.m.site = str(self.module.site(stmt.location, text))
 
     @contextmanager
-    def _blaming(self, location: Location | None, text: str) -> Generator[None]:
+    def blaming(self, location: Location | None, text: str) -> Generator[None]:
         """Make an expression the place to blame while it is evaluated."""
         outer, self.m.site = self.m.site, str(self.module.site(location, text))
         yield
@@ -475,7 +466,7 @@ class KernelCode:
         # Lanes that left a loop by a jump stay away until the loop's next turn.
         stay = outer
         if self.loops and self.loops[-1].turn:
-            stay = outer & self._cell(self.loops[-1].turn)
+            stay = outer & self.cell(self.loops[-1].turn)
         self.set_mask(stay)
 
     def _arm(self, block: Block) -> None:
@@ -653,7 +644,7 @@ class KernelCode:
 
     def _frame_slot(self, name: str, variable: Variable) -> str:
         if name not in self.frame_slots:
-            self.frame_slots[name] = self._reserve(WARP * variable.dtype.bytes)
+            self.frame_slots[name] = self.reserve(WARP * variable.dtype.bytes)
         return self.f.value(f"getelementptr i8, ptr %frame, i64 {self.frame_slots[name]}")
 
     def _row(self, pointer: str, dtype: DType) -> Lanes:
@@ -670,10 +661,12 @@ class KernelCode:
 
     # ---- loops
 
-    def _cell(self, slot: str) -> Lanes:
+    def cell(self, slot: str) -> Lanes:
+        """Read a set of lanes in memory."""
         return self.m.lanes(UINT32, self.f.value(f"load i32, ptr {slot}"), 0)
 
-    def _set_cell(self, slot: str, bits: Lanes) -> None:
+    def set_cell(self, slot: str, bits: Lanes) -> None:
+        """Write a set of lanes to memory."""
         self.f.emit(f"store i32 {bits.value}, ptr {slot}")
 
     def _for(self, stmt: For) -> None:
@@ -709,8 +702,8 @@ class KernelCode:
     def _loop(
         self, stmt: For | While, condition: Callable[[], Lanes], advance: Callable[[], None]
     ) -> None:
-        inside = (each.name for one in walk_statements(stmt.body) for each in written(one))
-        self.unset.difference_update(inside)
+        if self.written is not None:
+            self.written.enter(stmt)
         if self.plan.runs_masked(stmt):
             self._masked_loop(stmt, condition, advance)
         elif self.plan.suspends(stmt) and self._parts(stmt):
@@ -719,7 +712,7 @@ class KernelCode:
             self._plain_loop(stmt, condition, advance)
 
     def _parts(self, stmt: For | While) -> bool:
-        return self.plan.diverges(stmt) or self.plan.has_parted_exit(stmt.body, parted=False)
+        return self.plan.diverges(stmt) or self.plan.has_parted_exit(stmt)
 
     def _plain_loop(
         self, stmt: For | While, condition: Callable[[], Lanes], advance: Callable[[], None]
@@ -752,15 +745,15 @@ class KernelCode:
         alive, turn = self.f.slot("i32", 4), self.f.slot("i32", 4)
         outer = self.f.slot("i32", 4)
         start = self.active()
-        self._set_cell(outer, start)
-        self._set_cell(alive, start)
+        self.set_cell(outer, start)
+        self.set_cell(alive, start)
         head, body, latch, after = (self.f.new_label(s) for s in ("head", "body", "latch", "after"))
         self.f.branch(head)
         self.f.label(head)
-        self.set_mask(self._cell(alive))
-        going = self._cell(alive) & self.bits_of(condition())
-        self._set_cell(alive, going)
-        self._set_cell(turn, going)
+        self.set_mask(self.cell(alive))
+        going = self.cell(alive) & self.bits_of(condition())
+        self.set_cell(alive, going)
+        self.set_cell(turn, going)
         self.f.branch_if(str((going != 0).value), body, after)
         self.f.label(body)
         self.set_mask(going)
@@ -769,11 +762,11 @@ class KernelCode:
         self.loops.pop()
         self.f.branch(latch)
         self.f.label(latch)
-        self.set_mask(self._cell(alive))
+        self.set_mask(self.cell(alive))
         advance()
         self._back_edge(stmt, head)
         self.f.label(after)
-        self.set_mask(self._cell(outer))
+        self.set_mask(self.cell(outer))
 
     def _parting_loop(
         self, stmt: For | While, condition: Callable[[], Lanes], advance: Callable[[], None]
@@ -826,8 +819,8 @@ class KernelCode:
         if loop.turn:
             gone = ~self.active()
             if isinstance(stmt, Break):
-                self._set_cell(loop.alive, self._cell(loop.alive) & gone)
-            self._set_cell(loop.turn, self._cell(loop.turn) & gone)
+                self.set_cell(loop.alive, self.cell(loop.alive) & gone)
+            self.set_cell(loop.turn, self.cell(loop.turn) & gone)
             self.set_mask(self.m.constant(0, UINT32))
             return
         if loop.exit_level is not None:
@@ -912,7 +905,7 @@ class KernelCode:
     def _hold(self, places: Sequence[Expr]) -> None:
         """Tell an observer which registers an instruction writes late: runs of the frame."""
         runs: list[tuple[Lanes, int]] = []
-        for place in places if self.module.observer.watches_registers else ():
+        for place in places if self.written is not None else ():
             first, size = self._span(*_register(place))
             before, known = (None if not runs else _known(runs[-1][0])), _known(first)
             if before is not None and known == before + runs[-1][1]:
@@ -925,36 +918,15 @@ class KernelCode:
     def _look(self, place: Expr, location: Location | None) -> None:
         """Tell an observer that registers are read, if they may not be written yet."""
         self._touch(place, location)
-        if self.module.observer.watches_registers and _register(place)[0] in self.unset:
-            with self._blaming(location, print_expr(place)):
+        if self.written is not None and _register(place)[0] in self.written.unset:
+            with self.blaming(location, print_expr(place)):
                 self.module.observer.reads_unset(self.m, self.active())
-
-    def _need(self, stmt: Stmt) -> None:
-        """Tell an observer of lanes that need a variable which they have not written."""
-        for var in needed(stmt):
-            if var.name in self.partly and var.name not in self.unset:
-                cell = self._unset_cell(var.name)
-                lacking = self._cell(cell) & self.active()
-                with self.f.when(str((lacking != 0).value)):
-                    with self._blaming(stmt.location, print_expr(var)):
-                        self.module.observer.reads_unset(self.m, lacking)
-                    self._set_cell(cell, self._cell(cell) & ~lacking)
-
-    def _note_unset(self, name: str, *, unset: bool) -> None:
-        """Note that the active lanes have a variable anew, or have written it."""
-        if name in self.partly:
-            cell, lanes = self._unset_cell(name), self.active()
-            before = self._cell(cell)
-            self._set_cell(cell, before | lanes if unset else before & ~lanes)
-
-    def _unset_cell(self, name: str) -> str:
-        return self.f.value(f"getelementptr i8, ptr %frame, i64 {self.partly[name]}")
 
     def _touch(self, place: Expr, location: Location | None) -> None:
         """Tell an observer that registers are touched, if an instruction may write them late."""
         name, index = _register(place)
-        if self.module.observer.watches_registers and name in self.plan.late:
-            with self._blaming(location, print_expr(place)):
+        if self.written is not None and name in self.plan.late:
+            with self.blaming(location, print_expr(place)):
                 self.module.observer.touches(self.m, *self._span(name, index))
 
     def _span(self, name: str, index: Expr | None) -> tuple[Lanes, int]:
@@ -1072,8 +1044,24 @@ class KernelCode:
                 "this needs all lanes of the warp, and some have exited",
             )
         self.m.set_word("%path", PATH["wait"], context.WAITS.index("warp"))
-        self._suspend(live, retry, "arrive", state=context.GATHERING, need=need)
+        self.m.set_word("%path", PATH["detail"], 0)
+        again = self.f.new_label("again") if self.module.observer.watches_lanes else retry
+        self._suspend(live, again, "arrive", state=context.GATHERING, need=need)
+        if again != retry:
+            mask, known = self.m.mask, self._known
+            self._go_without(again)
+            self.f.branch(retry)
+            self.m.mask, self._known = mask, known
         self.f.label(ready)
+
+    def _go_without(self, label: str) -> None:
+        """Tell an observer of lanes that a collective has waited for in vain, if there are any."""
+        self.f.label(label)
+        self.refresh()
+        passed = self._low_word(PATH["need"]) & self._low_word(PATH["detail"])
+        passed = passed & self._warp_word(context.EXITED_START)
+        with self.f.when(str((passed != 0).value)):
+            self.module.observer.goes_without(self.m, passed)
 
     def _wait(
         self,
@@ -1213,7 +1201,7 @@ class KernelCode:
         location = expr.location or expr.pointer.location
         text = f"read {print_expr(expr.pointer)}"
         space = expr.pointer.type.space
-        with self._blaming(location, text):
+        with self.blaming(location, text):
             self.module.observer.comes_to(expr)
             self.module.observer.accesses(self.m, space, address, expr.dtype.bytes, write=False)
             return vectors.load(self.m, space, address, expr.dtype)
@@ -1244,7 +1232,7 @@ class KernelCode:
         self._look(expr, expr.location)
         array = self.arrays[expr.tensor.name]
         index = self.expr(expr.indices[0])
-        with self._blaming(expr.location, f"element of {expr.tensor.name}"):
+        with self.blaming(expr.location, f"element of {expr.tensor.name}"):
             if not index.width:
                 return self._row(self._element(array, index), array.dtype)
             base, offsets = self._lane_pointers(array, index)

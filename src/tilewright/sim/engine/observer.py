@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Watches nothing. One that `watches_registers` is told of those that it reads early."""
+    """Watches nothing.
+
+    One that `watches_registers` is told of those that are read early, one that `watches_lanes` of
+    lanes that a collective lacks.
+    """
 
     watches_registers = False
+    watches_lanes = False
 
     def accesses(
         self, m: NativeMachine, space: Space, address: Lanes, size: int, *, write: bool
@@ -30,7 +35,7 @@ class Observer:
         """Tell of a plain access of the active lanes, of `size` bytes each."""
 
     def stores_at_once(self, m: NativeMachine, space: Space, address: Lanes, value: Lanes) -> None:
-        """Tell that the active lanes store values, which may differ, at one address."""
+        """Tell that the active lanes store values, which may differ, and at which addresses."""
 
     def comes_to(self, node: Instruct | Read | Write, *, unread: bool = False) -> None:
         """Tell which part of the kernel the next calls are about.
@@ -65,8 +70,17 @@ class Observer:
     def touches(self, m: NativeMachine, first: Lanes, size: int) -> None:
         """Tell that bytes of the frame which an instruction may write late are read or written."""
 
-    def reads_unset(self, m: NativeMachine, lanes: Lanes) -> None:
-        """Tell that lanes read a register that nothing has written."""
+    def reads_unset(self, m: NativeMachine, lanes: Lanes, *, shuffled: bool = False) -> None:
+        """Tell that lanes read a register that nothing has written.
+
+        Or one in which a shuffle has put what no lane has given.
+        """
+
+    def goes_without(self, m: NativeMachine, lanes: Lanes) -> None:
+        """Tell that a collective goes on without lanes that it has waited for.
+
+        They have gone on behind a construct that it is in, and then returned.
+        """
 
     def queues(self, m: NativeMachine, form: Form, number: Lanes, barrier: Lanes) -> None:
         """Tell that an operation has been given a place in the queue."""

@@ -67,21 +67,26 @@ class Plan:
         """Tell whether a loop's lanes take different turns, so that it runs under masks."""
         if self.suspends(loop):
             return False
-        return self.diverges(loop) or self.has_parted_exit(loop.body, parted=False)
+        return self.diverges(loop) or self.has_parted_exit(loop)
 
-    def has_parted_exit(self, block: Block, *, parted: bool = False) -> bool:
-        """Tell whether a `break` or `continue` of a loop's body is for some of its lanes."""
-        for stmt in block:
-            match stmt:
-                case Break() | Continue() if parted:
+    def has_parted_exit(self, loop: While | For) -> bool:
+        """Tell whether a `break` or `continue` of a loop is for some of its lanes."""
+        return _parts_by_jump(loop.body, self.uniformity)
+
+
+def _parts_by_jump(block: Block, uniformity: Uniformity, *, parted: bool = False) -> bool:
+    """Tell whether a `break` or `continue` of a loop's body is for some of its lanes."""
+    for stmt in block:
+        match stmt:
+            case Break() | Continue() if parted:
+                return True
+            case If():
+                inner = parted or uniformity.is_divergent(stmt)
+                if _parts_by_jump(stmt.then + stmt.orelse, uniformity, parted=inner):
                     return True
-                case If():
-                    inner = parted or self.diverges(stmt)
-                    if self.has_parted_exit(stmt.then + stmt.orelse, parted=inner):
-                        return True
-                case _:
-                    continue
-        return False
+            case _:
+                continue
+    return False
 
 
 def plan_kernel(kernel: Kernel) -> Plan:
@@ -167,7 +172,8 @@ class _Suspensions:
             case While() | For():
                 if isinstance(stmt, While) and polls(stmt):
                     self.spinning.add(id(stmt))
-                parted = around.parted or self.uniformity.is_divergent(stmt)
+                jumps = _parts_by_jump(stmt.body, self.uniformity)
+                parted = around.parted or self.uniformity.is_divergent(stmt) or jumps
                 suspends = self.stops(stmt, around.parted)
                 self.block(stmt.body, _Around(parted, loop_suspends=suspends))
                 return suspends
@@ -195,7 +201,9 @@ class _Suspensions:
             case While() | For():
                 if isinstance(stmt, While) and polls(stmt):
                     return True
-                inner = parted or self.uniformity.is_divergent(stmt)
+                # Behind a jump that some lanes make the others are on their own.
+                jumps = _parts_by_jump(stmt.body, self.uniformity)
+                inner = parted or self.uniformity.is_divergent(stmt) or jumps
                 return any(self.stops(each, inner) for each in stmt.body)
             case _:
                 return False

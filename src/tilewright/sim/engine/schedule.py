@@ -246,12 +246,26 @@ def _release(module: Module) -> None:
             f.set_word(path, PATH["state"], context.READY)
             f.set_field("warp", warp)
             level = f.get_word(path, PATH["key"])
+            _pass_by(f, path, warp, level)
             words = f"i64 {level.value}, i64 {(level + 1).value}"
             f.function.emit(f"call void @leave(ptr %ctx, ptr {path}, {words})")
             f.function.emit("ret i1 true")
             f.function.label(f.function.new_label("dead"))
     f.function.emit("ret i1 false")
     f.function.finish("i1", "ptr %ctx", "noinline")
+
+
+def _pass_by(f: NativeMachine, path: str, warp: Lanes, level: Lanes) -> None:
+    """Note for collectives inside a construct the lanes of a path that goes on behind it."""
+    lanes = f.get_word(path, PATH["lanes"])
+    used = _per_warp(f, context.USED_START, warp)
+    with f.function.loop(str(PATHS)) as index:
+        slot = f.cast(f.lanes(UINT64, index, 0), UINT32)
+        other = _path_pointer(f, warp, slot)
+        gathers = f.get_word(other, PATH["state"]) == context.GATHERING
+        inside = (f.get_word(other, level.value) & lanes) != 0
+        with f.function.when(str((((used & _bit(f, slot)) != 0) & gathers & inside).value)):
+            f.set_word(other, PATH["detail"], f.get_word(other, PATH["detail"]) | lanes)
 
 
 class _each_path:

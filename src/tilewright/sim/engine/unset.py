@@ -1,16 +1,19 @@
 """Which variables may be unset where it matters: where they go to memory, or decide.
 
-May import `ir` and the analyses of `passes`. What is unset and only computed with harms nobody.
+May import `isa`, `ir` and the analyses of `passes`. What is unset and only computed with harms
+nobody. A shuffle that reads a lane which its mask does not name gives no value either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
-from tilewright.ir.expressions import Expr, Select, Var, as_constant
-from tilewright.ir.operands import read_operands
+from tilewright.ir.expressions import Binary, Expr, Load, Select, Var, as_constant
+from tilewright.ir.operands import read_operands, written_places
 from tilewright.ir.statements import (
+    Assign,
+    Bind,
     Block,
     Break,
     Continue,
@@ -21,11 +24,14 @@ from tilewright.ir.statements import (
     Kernel,
     Return,
     Stmt,
+    Store,
     While,
     Write,
 )
-from tilewright.ir.visit import children, written
-from tilewright.passes.analysis.uniformity import leaves_early
+from tilewright.ir.types import TensorType
+from tilewright.ir.visit import children, walk_statements, written
+from tilewright.isa import warp_ops
+from tilewright.passes.analysis.uniformity import Uniformity, leaves_early
 
 _Names = frozenset[str]
 _NONE: _Names = frozenset()
@@ -36,26 +42,112 @@ def needed(stmt: Stmt) -> tuple[Var, ...]:
 
     Of a choice between values only the condition counts.
     """
+    found = (each for value in _needed_values(stmt) for each in _decisive(value))
+    return tuple({each.name: each for each in found if isinstance(each, Var)}.values())
+
+
+def needed_elements(stmt: Stmt) -> tuple[Load, ...]:
+    """List the elements of local arrays that must be set when a statement is come to."""
+    found = (each for value in _needed_values(stmt) for each in _decisive(value))
+    return tuple(each for each in found if isinstance(each, Load))
+
+
+def _needed_values(stmt: Stmt) -> tuple[Expr, ...]:
     match stmt:
         case Write():
-            found: tuple[Expr, ...] = (stmt.pointer, stmt.value)
+            return stmt.pointer, stmt.value
         case If() | While():
-            found = (stmt.condition,)
+            return (stmt.condition,)
         case Instruct() if stmt.form.declaration.lanes == "any":
             touches = any(each.kind == "address" for each in stmt.form.operands)
-            found = read_operands(stmt) if touches else ()
+            return read_operands(stmt) if touches else ()
         case _:
             return ()
-    return tuple({var.name: var for each in found for var in _variables(each)}.values())
 
 
-def _variables(expr: Expr) -> Iterator[Var]:
-    if isinstance(expr, Var):
-        yield expr
-    below = (expr.condition,) if isinstance(expr, Select) else children(expr)
+def _decisive(expr: Expr) -> Iterator[Expr]:
+    """List what a value comes of: of choices, and where one side may not count, what decides."""
+    yield expr
+    match expr:
+        case Select():
+            below: Sequence[object] = (expr.condition,)
+        case Binary(op="logical_and" | "logical_or"):
+            below = (expr.left,)
+        case Binary(op="and" | "or") if expr.dtype.is_bool:
+            below = ()
+        case _:
+            below = children(expr)
     for each in below:
         if isinstance(each, Expr):
-            yield from _variables(each)
+            yield from _decisive(each)
+
+
+# ---------------------------------------------------------------------------- shuffles
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """A shuffle: what it gives, what it reads, and which lane of that (`b` and `c` of the ISA)."""
+
+    result: Var
+    value: Expr
+    offset: Expr
+    clamp: Expr
+    mask: Expr
+
+    @property
+    def names_all(self) -> bool:
+        """Tell whether its mask is known to name all lanes."""
+        return as_constant(self.mask) == _EVERYONE
+
+
+_EVERYONE = 0xFFFFFFFF
+
+
+def shuffled(stmt: Stmt) -> Shuffled | None:
+    """Give the parts of a shuffle whose result is a variable."""
+    if not isinstance(stmt, Instruct) or stmt.form.declaration not in warp_ops.SHUFFLES:
+        return None
+    result = stmt.operands[0]
+    return Shuffled(result, *stmt.operands[-4:]) if isinstance(result, Var) else None
+
+
+def from_lanes(kernel: Kernel) -> _Names:
+    """Name the variables whose value may come of a lane that is not named by a shuffle's mask.
+
+    None, if no such value goes where it must be defined.
+    """
+    statements = list(walk_statements(kernel.body))
+    names: set[str] = set()
+    before = -1
+    while len(names) != before:
+        before = len(names)
+        for stmt in statements:
+            if _comes_of_lanes(stmt, names):
+                names |= {each.name for each in written(stmt)[:1]}
+        if not names:
+            return _NONE
+    wanted = {each.name for stmt in statements for each in needed(stmt)}
+    return frozenset(names) if wanted & names else _NONE
+
+
+def _comes_of_lanes(stmt: Stmt, names: Set[str]) -> bool:
+    shuffle = shuffled(stmt)
+    if shuffle is not None:
+        return not shuffle.names_all or bool(comes_of(shuffle.value) & names)
+    match stmt:
+        case Bind() | Assign() | Declare(value=Expr()):
+            return stmt.value is not None and bool(comes_of(stmt.value) & names)
+        case _:
+            return False
+
+
+def comes_of(expr: Expr) -> _Names:
+    """Name the variables that a value comes of."""
+    return frozenset(each.name for each in _decisive(expr) if isinstance(each, Var))
+
+
+# ---------------------------------------------------------------------------- paths
 
 
 def partly_set(kernel: Kernel) -> _Names:
@@ -99,3 +191,62 @@ def _runs_through(loop: For | While) -> bool:
     bounds = [as_constant(each) for each in (loop.start, loop.stop, loop.step)]
     numbers = [each for each in bounds if isinstance(each, int)]
     return len(numbers) == len(bounds) and len(range(*numbers)) > 0
+
+
+# ---------------------------------------------------------------------------- local arrays
+
+_MOST_ELEMENTS = 64
+
+
+def partly_stored(kernel: Kernel, uniformity: Uniformity) -> dict[str, int]:
+    """Give the lengths of the arrays of which only some lanes may have set an element in need."""
+    wanted = {
+        each.tensor.name
+        for stmt in walk_statements(kernel.body)
+        for each in needed_elements(stmt)
+        if isinstance(each.tensor, Var)
+    }
+    if not wanted:
+        return {}
+    stores = list(_stores(kernel.body, uniformity, parted=False))
+    by_all = {(name, index) for name, index, _, parted in stores if not parted}
+    return {
+        name: length
+        for name, index, length, parted in stores
+        if parted and name in wanted and length <= _MOST_ELEMENTS
+        if not {(name, index), (name, None)} & by_all
+    }
+
+
+def _stores(
+    block: Block, uniformity: Uniformity, *, parted: bool
+) -> Iterator[tuple[str, object, int, bool]]:
+    """List writes of elements: array, index if that is a constant, length, whether lanes part."""
+    for stmt in block:
+        for tensor, index in stored(stmt):
+            assert isinstance(tensor.type, TensorType)
+            length = as_constant(tensor.type.shape[0])
+            if isinstance(length, int):
+                yield tensor.name, as_constant(index), length, parted
+        match stmt:
+            case If():
+                inner = parted or uniformity.is_divergent(stmt)
+                yield from _stores(stmt.then + stmt.orelse, uniformity, parted=inner)
+            case For() | While():
+                inner = parted or uniformity.is_divergent(stmt)
+                yield from _stores(stmt.body, uniformity, parted=inner)
+            case _:
+                pass
+
+
+def stored(stmt: Stmt) -> tuple[tuple[Var, Expr], ...]:
+    """List the elements of local arrays that a statement writes: the array, and the index."""
+    match stmt:
+        case Store():
+            pairs = [(stmt.tensor, stmt.indices)]
+        case Instruct():
+            places = (each for each in written_places(stmt) if isinstance(each, Load))
+            pairs = [(each.tensor, each.indices) for each in places]
+        case _:
+            return ()
+    return tuple((tensor, at[0]) for tensor, at in pairs if isinstance(tensor, Var))
