@@ -8,7 +8,7 @@ import numpy as np
 
 import tilewright
 from tilewright import tile as T
-from tilewright.jit.functions import jit
+from tilewright.jit import jit
 
 
 @jit

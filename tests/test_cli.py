@@ -414,6 +414,33 @@ def test_run_takes_a_folder_with_a_main_file(tmp_path: Path) -> None:
     assert "__global__" in tilewright("source", f"{folder}::negate").stdout
 
 
+def test_a_program_is_read_without_the_future_statements_of_this_package(tmp_path: Path) -> None:
+    """Python evaluates annotations where they stand, so `shape` is known two functions further in.
+
+    The function between is one that does not mention it otherwise.
+    """
+    path = tmp_path / "program.py"
+    path.write_text(
+        "import numpy as np\n"
+        "import tilelang, tilelang.language as T\n"
+        "@tilelang.jit(out_idx=[1])\n"
+        "def outermost(n):\n"
+        "    shape, kind = [n], T.float32\n"
+        "    def between(threads):\n"
+        "        @T.prim_func\n"
+        "        def kernel(A: T.Tensor(shape, kind), B: T.Tensor(shape, kind)):\n"
+        "            with T.Kernel(1, threads=threads):\n"
+        "                for i in T.Parallel(n):\n"
+        "                    B[i] = A[i] + 1\n"
+        "        return kernel\n"
+        "    return between(32)\n"
+        "print(outermost(64)(np.zeros(64, np.float32)).sum())\n"
+    )
+    done = tilewright("run", path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "64.0\n"
+
+
 def test_run_says_that_a_folder_has_no_main_file(tmp_path: Path) -> None:
     done = tilewright("run", tmp_path)
     assert done.returncode == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tilewright
-from tilewright import compat, layout, simt
+from tilewright import compat, layout, simt, tile
 from tilewright.base.errors import LaunchError, TargetError
 from tilewright.compat.names import ALIASES, MODULES
 
@@ -56,6 +56,24 @@ def test_a_target_is_a_checked_request() -> None:
     assert make("nvidia/nvidia-h100") == "nvidia/nvidia-h100"
     with pytest.raises(TargetError):
         make("vulkan")
+
+
+def test_a_target_holds_inside_of_its_with() -> None:
+    compat.install()
+    make = importlib.import_module("tvm.target").Target
+
+    @tile.prim_func
+    def kernel(A: tile.Tensor((32,), "float32")):
+        with tile.Kernel(1, threads=32):
+            tile.clear(A)
+
+    with make("cuda -arch=sm_80"):
+        assert tilewright.compile(kernel, backend="sim").target.arch == "sm_80"
+        with make({"kind": "cuda", "arch": "sm_100a"}) as inner:
+            assert make.current() == inner
+            assert tilewright.compile(kernel, backend="sim").target.arch == "sm_100a"
+        assert tilewright.compile(kernel, "sm_90a", backend="sim").target.arch == "sm_90a"
+    assert make.current() is None
 
 
 def test_names_that_are_missing_are_ordinary_import_errors() -> None:

@@ -97,6 +97,13 @@ def test_events_and_streams_exist() -> None:
     assert start.elapsed_time(end) >= 0
 
 
+def test_profilers_may_be_told_of_ranges() -> None:
+    with torch.cuda.profiler.profile(), torch.cuda.nvtx.range("kernel"):
+        torch.cuda.nvtx.mark("here")
+    torch.cuda.profiler.start()
+    torch.cuda.profiler.stop()
+
+
 def test_generators_are_recognised() -> None:
     assert isinstance(torch.Generator("cuda"), torch.Generator)
 
@@ -116,12 +123,15 @@ def test_threads_that_start_later_are_mapped() -> None:
 
 def test_uninstall_restores_everything() -> None:
     compat.uninstall()
+    markers = torch.cuda.profiler, torch.cuda.nvtx
     before = dict(vars(torch.cuda)), torch.Generator, dict(vars(threading.Thread))
+    before_in = [dict(vars(each)) for each in markers]
     init = context.__init__
     compat.install(replace=True)
     assert torch.cuda.is_available()
     compat.uninstall()
     assert (dict(vars(torch.cuda)), torch.Generator, dict(vars(threading.Thread))) == before
+    assert [dict(vars(each)) for each in markers] == before_in
     assert context.__init__ is init
     assert torch.overrides._get_current_function_mode_stack() == []
     with pytest.raises((AssertionError, RuntimeError)):

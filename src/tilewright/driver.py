@@ -27,6 +27,7 @@ from tilewright.base.findings import Finding, counted
 from tilewright.base.store import NOWHERE, Store
 from tilewright.base.targets import Target, requested_arch
 from tilewright.base.targets import target as target_named
+from tilewright.compat.requests import Target as RequestedTarget
 from tilewright.frontend.device_functions import DeviceFunction
 from tilewright.frontend.functions import JitTemplate
 from tilewright.ir.expressions import Constant
@@ -514,7 +515,8 @@ def compile(
         *(("numerics", numerics), ("dump", _session.dumps), ("trace", _session.recorder)),
     )
     simulated = next((name for name, value in asked if value), None)
-    arch = requested_arch(_session.target or target)
+    asked_for = RequestedTarget.current() if target is None else target
+    arch = requested_arch(_session.target or asked_for)
     gpu = _gpu(place, simulated, arch, program)
     chosen = _target(arch, gpu, program)
     lowered = pipeline.lower(program, chosen, pipeline.Options(dumps=_session.dumps))

@@ -122,6 +122,23 @@ def test_single_precision_atomics_flush_in_global_memory_only():
     assert memory.view(np.float32)[0] == 0
 
 
+def test_vectors_are_added_element_by_element():
+    """All 32 lanes add 1, 2, 3, 4 to four neighbours; subnormals are flushed as alone."""
+    memory = np.zeros(16, np.uint8)
+    machine = EagerMachine(memories={BASE: memory})
+    run(machine, "red.global.add.v4.f32", BASE, *(np.float32(each) for each in (1, 2, 3, 1e-40)))
+    assert memory.view(np.float32).tolist() == [32, 64, 96, 0]
+
+
+def test_halves_are_added_and_rounded_one_by_one():
+    """2048 + 1 is a tie of float16, and goes to the even 2048; subnormals stay (.noftz)."""
+    memory = np.array([2048, 2**-24], np.float16).view(np.uint8).copy()
+    machine = EagerMachine(memories={BASE: memory}, active=1)
+    pair = np.array([1, 2**-24], np.float16).view(np.uint32)[0]
+    run(machine, "red.global.add.noftz.f16x2", BASE, pair)
+    assert memory.view(np.float16).tolist() == [2048, 2**-23]
+
+
 # ---------------------------------------------------------------------------- shuffles
 
 

@@ -187,3 +187,49 @@ def test_transposed_tiles() -> None:
     a, b = integers(1, 64, 32), np.zeros((32, 64), np.float32)
     run(kernel, a, b)
     assert np.array_equal(b, a.T)
+
+
+# ---------------------------------------------------------------------------- threads by themselves
+
+
+def test_what_threads_access_by_themselves_is_guarded_too() -> None:
+    """A kernel without a statement about tiles is one of the dialect all the same."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((100,), "float32"), C: T.Tensor((100,), "float32")):
+        with T.Kernel(4, threads=32) as block:
+            at = block * 32 + T.get_thread_binding()
+            C[at] = A[at] + A[at + 1]
+
+    a, c = integers(8, 100), np.zeros(100, np.float32)
+    run(kernel, a, c)
+    np.testing.assert_array_equal(c, a + np.append(a[1:], 0))
+    builds(kernel, "sm_80")
+
+
+def test_vectors_of_a_thread_by_itself_are_vectors() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((32, 4), "float32"), C: T.Tensor((32, 4), "float32")):
+        with T.Kernel(1, threads=32):
+            row = T.get_thread_binding()
+            for j in T.vectorized(4):
+                C[row, j] = A[row, j]
+
+    assert 'A.view("float32x4")' in lowered(kernel)
+    a, c = integers(9, 32, 4), np.zeros((32, 4), np.float32)
+    run(kernel, a, c)
+    np.testing.assert_array_equal(c, a)
+
+
+def test_threads_by_themselves_meet_where_one_reads_what_another_wrote() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            held = T.alloc_shared((64,), "float32")
+            own = T.get_thread_binding()
+            held[own] = A[own]
+            C[own] = held[63 - own]
+
+    a, c = integers(10, 64), np.zeros(64, np.float32)
+    run(kernel, a, c)
+    np.testing.assert_array_equal(c, a[::-1])

@@ -88,6 +88,91 @@ def test_loads_in_a_loop_that_products_read(schedule: str) -> None:
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
 
 
+@pytest.mark.parametrize("read", [True, False])
+def test_a_program_waits_for_its_loads_and_stores_itself(read: bool) -> None:
+    """A buffer is loaded anew once its store has read it; every thread waits for its own groups."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((3, 64, 64), "float16"), C: T.Tensor((3, 64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            held = T.alloc_shared((64, 64), "float16")
+            landed = T.alloc_barrier(1)
+            for k in T.serial(3):
+                if T.get_thread_binding() == 0:
+                    T.tma_copy(A[k, 0, 0], held, barrier=landed)
+                    T.mbarrier_arrive(landed)
+                T.mbarrier_wait_parity(landed, k % 2)
+                T.tma_copy(held, C[k, 0, 0])
+                T.tma_store_wait(0, read=read)
+                T.sync_threads()
+
+    a = np.random.default_rng(0).integers(-9, 9, (3, 64, 64)).astype(np.float16)
+    for arch in ("sm_90a", "sm_100a"):
+        for schedule in ("late", "eager", "random:1"):
+            c = np.zeros_like(a)
+            tilewright.compile(kernel, arch, schedule=schedule, check=True)(a, c)
+            np.testing.assert_array_equal(c, a)
+
+
+@pytest.mark.parametrize("load", [False, True])
+def test_threads_and_bulk_copies_use_one_tensor_in_turn(load: bool) -> None:
+    """What threads write to global memory is behind a proxy fence when a bulk copy comes to it."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            held = T.alloc_shared((64, 64), "float32")
+            sums = T.alloc_fragment((64, 64), "float32")
+            T.fill(C, 7)
+            if load:
+                T.copy(C, held, prefer_instruction="tma")
+            else:
+                T.copy(A, held)
+                T.copy(held, C)
+            T.copy(C, sums)
+            for i, j in T.Parallel(64, 64):
+                C[i, j] = sums[i, j] + held[j, i]
+
+    a = np.random.default_rng(2).integers(-9, 9, (64, 64)).astype(np.float32)
+    expected = np.full((64, 64), 14) if load else a + a.T
+    for arch in ("sm_90a", "sm_100a"):
+        for schedule in ("late", "eager", "random:1"):
+            c = np.zeros_like(a)
+            tilewright.compile(kernel, arch, schedule=schedule, check=True)(a, c)
+            np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_copy_that_prefers_short_runs_has_landed_at_its_end(arch: str) -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            held = T.alloc_shared((64, 64), "float16")
+            T.copy(A, held, prefer_instruction="cp_async")
+            T.copy(held, C)
+
+    a = np.random.default_rng(1).integers(-9, 9, (64, 64)).astype(np.float16)
+    c = np.zeros_like(a)
+    executable = tilewright.compile(kernel, arch, check=True)
+    executable(a, c)
+    np.testing.assert_array_equal(c, a)
+    assert "cp.async.cg.shared" in str(executable.ir)
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_copy_in_short_runs_that_cannot_be_one(start: int) -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 65), "float16")):
+        with T.Kernel(1, threads=128):
+            held = T.alloc_shared((64, 64), "float16")
+            T.async_copy(A[0, start], held)
+            T.ptx_wait_group(0)
+
+    with pytest.raises(TileContractError, match="runs of 4, 8 or 16 bytes") as caught:
+        tilewright.compile(kernel, "sm_80")
+    assert caught.value.code == "tile-operand"
+
+
 def test_builds() -> None:
     assert tilewright.compile(_through((64, 64), (64, 64)), "sm_90a").cubin()
 

@@ -249,3 +249,58 @@ def test_all_that_a_condition_lets_in_wait_where_it_is_of_one_value() -> None:
     a, b = np.random.rand(4, N).astype(np.float32), np.zeros((4, N), np.float32)
     _run(kernel, a, b)
     np.testing.assert_array_equal(b, a[:, ::-1])
+
+
+@pytest.mark.parametrize("first", ["producer", "consumer"])
+def test_warpgroups_that_hand_on_by_mbarriers_do_not_meet_between(first: str) -> None:
+    """A barrier of all threads would wait for those that wait for the other warpgroup."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((8, N), "float32"), B: T.Tensor((8, N), "float32")):
+        with T.Kernel(1, threads=2 * N):
+            held = T.alloc_shared((2, N), "float32")
+            full = T.alloc_barrier([N] * 2)
+            empty = T.alloc_barrier([N] * 2)
+
+            def consume():
+                with T.ws(0):
+                    for k in T.serial(8):
+                        T.mbarrier_wait_parity(full[k % 2], (k // 2) % 2)
+                        for i in T.Parallel(N):
+                            B[k, i] = held[k % 2, N - 1 - i]
+                        T.mbarrier_arrive(empty[k % 2])
+
+            if first == "consumer":
+                consume()
+            with T.ws(1):
+                for k in T.serial(8):
+                    T.mbarrier_wait_parity(empty[k % 2], (k // 2) % 2 ^ 1)
+                    T.copy(A[k, :], held[k % 2, :])
+                    T.mbarrier_arrive(full[k % 2])
+            if first == "producer":
+                consume()
+
+    a, b = np.random.rand(8, N).astype(np.float32), np.zeros((8, N), np.float32)
+    _run(kernel, a, b)
+    np.testing.assert_array_equal(b, a[:, ::-1])
+
+
+def test_what_warpgroups_have_handed_on_all_threads_wait_for() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((N,), "float32"), B: T.Tensor((2 * N,), "float32")):
+        with T.Kernel(1, threads=2 * N):
+            held = T.alloc_shared((N,), "float32")
+            full = T.alloc_barrier(N)
+            with T.ws(1):
+                T.copy(A, held)
+                T.mbarrier_arrive(full)
+            with T.ws(0):
+                T.mbarrier_wait_parity(full, 0)
+                for i in T.Parallel(N):
+                    held[i] = held[i] + 1
+            for i in T.Parallel(2 * N):
+                B[i] = held[i % N]
+
+    a, b = np.random.rand(N).astype(np.float32), np.zeros(2 * N, np.float32)
+    _run(kernel, a, b)
+    np.testing.assert_array_equal(b, np.tile(a + np.float32(1), 2))

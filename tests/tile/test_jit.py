@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright.jit
 from tilewright import compat
 from tilewright import tile as T
 from tilewright.base.errors import FrontendError, LaunchError, TargetError
+from tilewright.compat.names import MODULES
 from tilewright.jit import functions
+from tilewright.jit.arrays import allocated, sizes
 from tilewright.jit.autotuner import AutoTuner, autotune
 from tilewright.jit.configs import PassConfigKey
 from tilewright.jit.functions import jit
 from tilewright.jit.kernels import JITKernel, compile, lower, par_compile
-from tilewright.jit.profiler import do_bench
+from tilewright.jit.profiler import TensorSupplyType, do_bench, make_tensor
 
 F = np.float32
 
@@ -370,3 +373,94 @@ def _load(file: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+# ---------------------------------------------------------------------------- narrow types
+
+
+@jit(target="sm_100a")
+def narrowed(X, kind):
+    M, N = T.const("M, N")
+    X: T.Tensor((M, N), T.float32)
+    Y = T.empty((M, N), kind)
+    with T.Kernel(1, threads=32):
+        for i, j in T.Parallel(M, N):
+            Y[i, j] = T.cast(X[i, j], kind)
+    return Y
+
+
+@pytest.mark.parametrize("kind", [T.float8_e4m3, "float8_e4m3", T.float8_e4m3fn])
+def test_the_hardwares_eight_bits_are_pytorchs(kind: Any) -> None:
+    """The format has no infinities, and 448 is its greatest number, by either of its names."""
+    torch = pytest.importorskip("torch")
+    given = torch.tensor([[0.3, -448.0, 17.0, 1.0625]])
+    found = narrowed(given, kind)
+    assert found.dtype == torch.float8_e4m3fn
+    assert found.float().tolist() == [[0.3125, -448.0, 16.0, 1.0]]
+
+
+def test_an_element_that_is_a_part_of_a_byte_has_no_address() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(FrontendError) as error:
+        narrowed(torch.tensor([[1.0, -6.0], [0.5, 3.0]]), T.float4_e2m1fn)
+    assert error.value.code == "not-supported"
+    assert "Y[i, j] = T.cast(X[i, j], kind)" in str(error.value)
+
+
+def test_numbers_of_four_bits_are_packed_for_pytorch() -> None:
+    """Two make a byte, and the extents of a kernel's tensors are counted in elements."""
+    torch = pytest.importorskip("torch")
+
+    @T.prim_func
+    def kernel(X: T.Tensor((T.dynamic("m"), T.dynamic("n")), "float4_e2m1fn")):
+        with T.Kernel(1, threads=32):
+            pass
+
+    type = kernel.params["X"]
+    for kind in (torch.uint8, torch.float4_e2m1fn_x2):
+        given = torch.empty((3, 4), dtype=torch.uint8).view(kind)
+        assert sizes({"X": type}, {"X": given}) == {"m": 3, "n": 8}
+        made = allocated(type, {"m": 3, "n": 8}, [given])
+        assert made.shape == (3, 4) and made.dtype == T.float4_e2m1fn.as_torch()
+
+
+def test_rows_of_four_bits_that_are_no_whole_bytes_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+
+    @T.prim_func
+    def kernel(X: T.Tensor((2, 3), "float4_e2m1fn")):
+        with T.Kernel(1, threads=32):
+            pass
+
+    with pytest.raises(LaunchError) as error:
+        allocated(kernel.params["X"], {}, [torch.zeros(1)])
+    assert error.value.code == "argument-shape" and "a multiple of 2" in str(error.value)
+
+
+def test_inputs_of_four_bits_are_made() -> None:
+    torch = pytest.importorskip("torch")
+
+    @T.prim_func
+    def kernel(X: T.Tensor((4, 8), "float4_e2m1fn")):
+        with T.Kernel(1, threads=32):
+            X[0, 0] = T.cast(1.0, "float4_e2m1fn")
+
+    made = make_tensor((4, 8), kernel.params["X"], TensorSupplyType.One)
+    assert made.view(torch.uint8).tolist() == [[0x22] * 4] * 4
+
+
+def test_what_the_package_gives_beside_the_dialect_is_in_one_place() -> None:
+    """Layouts and element types are of the dialect itself."""
+    own = {"Layout", "Fragment", "make_swizzled_layout"}
+    names = MODULES["tilelang"].keys() - own - {"DataType"}
+    assert names <= set(tilewright.jit.__all__)
+    assert all(hasattr(tilewright.jit, name) for name in tilewright.jit.__all__)
+    assert all(hasattr(T, name) for name in own)
+
+
+def test_passes_of_another_compiler_are_refused() -> None:
+    with pytest.raises(LaunchError) as error:
+        compile(
+            scale.get_tir(32, 2), target="sm_80", pass_configs={"tirx.add_lower_pass": [(1, abs)]}
+        )
+    assert error.value.code == "bad-option" and "add_lower_pass" in str(error.value)

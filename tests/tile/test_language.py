@@ -496,3 +496,75 @@ def test_names_without_a_meaning_say_why(name: str) -> None:
 def test_unknown_names_are_no_attributes() -> None:
     with pytest.raises(AttributeError, match="did you mean alloc_shared"):
         T.aloc_shared  # noqa: B018
+
+
+def test_the_extents_of_slices_are_told_by_what_names_stand_for() -> None:
+    """A fragment that a product divides cannot be stored row by row, as with unknown extents."""
+
+    @T.prim_func
+    def kernel(A: T.Tensor((64, 32), "float16"), C: T.Tensor((2, 64, 64), "float32")):
+        with T.Kernel(2, threads=128) as block:
+            a = T.alloc_shared((64, 32), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            first = block * 64 - block * 64
+            last = first + 32 + 32
+            T.copy(A[first:last, :], a)
+            T.gemm(a, a, c, transpose_B=True, clear_accum=True)
+            T.copy(c, C[block, first:last, :])
+
+    a = np.random.default_rng(3).integers(-4, 5, (64, 32)).astype(np.float16)
+    c = np.zeros((2, 64, 64), F)
+    run(kernel, a, c)
+    np.testing.assert_array_equal(c, np.stack([a.astype(F) @ a.astype(F).T] * 2))
+
+
+# ---------------------------------------------------------------------------- options
+
+
+def test_annotations_are_hints_that_are_known() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32"), C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            a = T.alloc_shared((64,), "float32")
+            T.copy(A, a, annotations={T.WSID: "in"})
+            for i in T.Parallel(64, prefer_async=True, annotations={T.WSID: "out"}):
+                C[i] = a[63 - i]
+
+    a, c = np.arange(64, dtype=F), np.zeros(64, F)
+    run(kernel, a, c)
+    np.testing.assert_array_equal(c, a[::-1])
+
+
+def test_a_fragment_whose_scope_is_shared_memory_is_a_shared_buffer() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            a = T.alloc_fragment((64,), "float32", scope="shared")
+            T.copy(A, a)
+            T.copy(a, A)
+
+    assert "T.alloc_shared((64,)" in str(kernel.program)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda a: T.fill(a, 0, annotations={"coalesced_width": 2}), "'coalesced_width'"),
+        (lambda a: T.fill(a, 0, annotations=["x"]), "annotations are a dictionary"),
+        (lambda a: T.alloc_fragment((4,), "float32", "global"), "scope= is not 'global'"),
+        (lambda a: T.alloc_local((4,), "float32", scope="global"), "scope= is not 'global'"),
+        (lambda a: T.alloc_shared((4,), "float32", scope="global"), "scope= is not 'global'"),
+        (lambda a: T.func_attr({"tir.is_scheduled": 1}), "'tir.is_scheduled'"),
+    ],
+)
+def test_options_that_nothing_carries_out_are_refused(call: Any, text: str) -> None:
+    with pytest.raises(FrontendError, match=text) as error:
+
+        @T.prim_func
+        def kernel(A: T.Tensor((64,), "float32")):
+            with T.Kernel(1, threads=32):
+                a = T.alloc_shared((64,), "float32")
+                call(a)
+
+    assert error.value.code in ("not-supported", "bad-call")
+    assert error.value.location is not None and error.value.location.file == __file__

@@ -183,3 +183,39 @@ def test_versions_of_a_pipelined_buffer() -> None:
         np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
     assert executable.source.count("ldmatrix") > 1
     assert executable.cubin()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float16", "float32"])
+def test_operands_of_any_width_move_from_shared_memory_to_registers(
+    dtype: str, transposed: bool
+) -> None:
+    """Matrices are turned by elements of 16 bits only: others would come apart."""
+    M, N, K = 32, 16, 64
+    result = "int32" if dtype.endswith("int8") else "float32"
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((K, M) if transposed else (M, K), dtype),
+        B: T.Tensor((N, K), dtype),
+        C: T.Tensor((M, N), result),
+    ):
+        with T.Kernel(1, threads=32):
+            a = T.alloc_shared(A.shape, dtype)
+            held = T.alloc_fragment(A.shape, dtype)
+            b = T.alloc_shared((N, K), dtype)
+            c = T.alloc_fragment((M, N), result)
+            T.copy(A, a)
+            T.copy(a, held)
+            T.copy(B, b)
+            T.gemm(held, b, c, transpose_A=transposed, transpose_B=True, clear_accum=True)
+            T.copy(c, C)
+
+    random = np.random.default_rng(5)
+    a = random.integers(0, 5, (K, M) if transposed else (M, K)).astype(dtype)
+    b = random.integers(0, 5, (N, K)).astype(dtype)
+    expected = (a.T if transposed else a).astype(result) @ b.astype(result).T
+    for arch in ("sm_80", "sm_90a", "sm_100a"):
+        c = np.zeros((M, N), result)
+        tilewright.compile(kernel, arch, check=True)(a, b, c)
+        np.testing.assert_array_equal(c, expected)

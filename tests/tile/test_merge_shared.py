@@ -68,6 +68,66 @@ def test_buffers_of_one_loop_are_in_use_together() -> None:
     assert "over=" not in str(merge_shared(both.program))
 
 
+TURNS = 5
+
+
+def _turns(early: bool = False, whole: bool = True) -> Any:
+    """Make a kernel whose turns use b after a; `early` reads b first, else a part stays unset."""
+    count = N if whole else N // 2
+
+    @tile.prim_func
+    def turns(A: tile.Tensor((TURNS, N), "float32"), B: tile.Tensor((TURNS, N), "float32")):
+        with tile.Kernel(1, threads=N):
+            a = tile.alloc_shared((N,), "float32")
+            b = tile.alloc_shared((N,), "float32")
+            f = tile.alloc_fragment((N,), "float32")
+            if not whole:
+                tile.clear(b)
+            for k in tile.serial(TURNS):
+                if early and k > 0:
+                    tile.copy(b, f)
+                    tile.copy(f, B[k, 0])
+                tile.copy(A[k, 0], a)
+                for i in tile.Parallel(N):
+                    f[i] = a[N - 1 - i] * 2
+                for i in tile.Parallel(count):
+                    b[i] = f[i]
+                if not early:
+                    for i in tile.Parallel(N):
+                        B[k, i] = b[N - 1 - i] + 1
+
+    return turns
+
+
+def test_buffers_that_a_turn_uses_one_after_the_other_share_memory() -> None:
+    assert "over=(a,)" in str(merge_shared(_turns().program))
+
+
+@pytest.mark.parametrize("schedule", ["late", "random:1", "random:2"])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_turns_are_kept_apart_by_barriers(arch: str, schedule: str) -> None:
+    """Also the next turn's fill of a, from this turn's reads of b."""
+    a = np.random.default_rng(0).random((TURNS, N)).astype(np.float32)
+    b = np.zeros((TURNS, N), np.float32)
+    tilewright.compile(_turns(), arch, schedule=schedule, check=True)(a, b)
+    np.testing.assert_array_equal(b, a * 2 + 1)
+
+
+@pytest.mark.parametrize(("early", "whole"), [(True, True), (False, False)])
+def test_what_a_turn_leaves_for_the_next_one_keeps_its_memory(early: bool, whole: bool) -> None:
+    kernel = _turns(early, whole)
+    assert "over=" not in str(merge_shared(kernel.program))
+    a = np.random.default_rng(1).random((TURNS, N)).astype(np.float32)
+    b = np.zeros((TURNS, N), np.float32)
+    tilewright.compile(kernel, "sm_80", check=True)(a, b)
+    doubled = 2 * a[:, ::-1]
+    if early:
+        expected = np.concatenate([np.zeros((1, N), np.float32), doubled[:-1]])
+    else:
+        expected = np.where(np.arange(N) < N // 2, doubled, 0)[:, ::-1] + 1
+    np.testing.assert_array_equal(b, expected.astype(np.float32))
+
+
 # ---------------------------------------------------------------------------- as simt spells it
 
 

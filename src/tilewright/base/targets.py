@@ -179,7 +179,8 @@ def _spell(shape: Sequence[int | None]) -> str:
 def requested_arch(request: str | Target | Mapping[str, Any] | None) -> str | None:
     """Read the architecture out of what a program gave as its target.
 
-    Programs give a name (`sm_90a`), `"cuda"`, a tag, or a mapping with `kind` and `arch`.
+    Programs give a name (`sm_90a`), `"cuda"`, also with options (`"cuda -arch=sm_90a"`), a tag, or
+    a mapping with `kind` and `arch`.
     `None` means that any target will do. Raises `TargetError` for anything else.
     """
     match request:
@@ -188,7 +189,10 @@ def requested_arch(request: str | Target | Mapping[str, Any] | None) -> str | No
         case Target():
             return request.arch
         case str():
-            return target(request.split(" ")[0].removeprefix("cuda:")).arch
+            words = request.split() or [request]
+            options = (each.removeprefix("-arch=") for each in words if each.startswith("-arch="))
+            name = next(options, words[0])
+            return None if name == "cuda" else target(name.removeprefix("cuda:")).arch
         case {"arch": str(arch)}:
             return target(arch).arch
         case {"kind": "cuda"}:

@@ -63,6 +63,9 @@ class DeviceMapping:
         self.active = True
         for name, value in _cuda_names(self.target).items():
             self._replaced.replace(torch.cuda, name, value)
+        for owner, names in _markers(torch).items():
+            for name in names:
+                self._replaced.replace(owner, name, _nothing)
         self._replaced.replace(torch, "Generator", _generator(torch))
         context = lazy.optional("torch.utils._device", purpose="map devices").DeviceContext
         self._replaced.replace(context, "__init__", _mapped_init(torch, context.__init__))
@@ -284,6 +287,18 @@ def properties(target: Target) -> SimpleNamespace:
 def _context(value: Any = None) -> nullcontext[Any]:
     """Stand for a context in which a stream or a device is current."""
     return nullcontext(value)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Stand for what only speaks to a profiler of GPUs."""
+
+
+def _markers(torch: Any) -> dict[ModuleType, tuple[str, ...]]:
+    """List the functions that tell profilers of GPUs something, by their modules."""
+    return {
+        torch.cuda.profiler: ("init", "start", "stop"),
+        torch.cuda.nvtx: ("range_push", "range_pop", "range_start", "range_end", "mark"),
+    }
 
 
 def _cuda_names(target: Target) -> dict[str, Any]:

@@ -103,7 +103,7 @@ MODULES: dict[str, dict[str, str]] = {
         "torch_assert_close": "tilewright.jit.profiler:assert_close",
         "TensorSupplyType": "tilewright.jit.profiler:TensorSupplyType",
     },
-    "tilelang.utils.target": {"determine_target": "tilewright.compat.requests:Target"},
+    "tilelang.utils.target": {"determine_target": "tilewright.compat.requests:determine_target"},
     "tilelang.testing": {
         "torch_assert_close": "tilewright.jit.profiler:assert_close",
         **_from_utilities("set_random_seed", "main", "requires_cuda"),

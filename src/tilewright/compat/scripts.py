@@ -80,7 +80,7 @@ def _run_file(name: str, main: ModuleType) -> None:
     main.__dict__.update(__file__=name, __builtins__=builtins, __spec__=None)
     # Restored by `_as_program`: whatever asks for the program finds this one.
     sys.modules["__main__"] = main
-    exec(compile(text, name, "exec"), main.__dict__)
+    exec(compile(text, name, "exec", dont_inherit=True), main.__dict__)
 
 
 @contextlib.contextmanager

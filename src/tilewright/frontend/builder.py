@@ -40,8 +40,9 @@ class Builder:
     `exposed` says where the address of such a place was taken, in a later loop. `hint` is the
     name that the value of the current expression is about to get; `depth` counts the branches
     and loops of the kernel that are open, `loops` only these; `counters` are the variables of
-    open loops; `reader` is who reads. In a `lenient` dialect a float that goes into an integer
-    loses its fraction, and constant indices may count from the end.
+    open loops; `bound` says what immutable names stand for; `reader` is who reads. In a `lenient`
+    dialect a float that goes into an integer loses its fraction, and constant indices may count
+    from the end.
     """
 
     blocks: list[list[Stmt]] = field(default_factory=list[list[Stmt]])
@@ -56,6 +57,7 @@ class Builder:
     depth: int = 0
     loops: int = 0
     counters: list[Var] = field(default_factory=list[Var])
+    bound: dict[str, Expr] = field(default_factory=dict[str, Expr])
     lenient: bool = False
     reader: Any = None
 
@@ -103,6 +105,8 @@ class Builder:
     def bind(self, name: str, value: Expr) -> Var:
         """Bind a value to a new name."""
         var = self.variable(name, value.type)
+        if not self.reads_state(value):
+            self.bound[var.name] = value
         self.emit(Bind(var, value, location=self.where))
         return var
 

@@ -1,16 +1,17 @@
 """What an exception of Python code means that runs while a kernel is read.
 
-May import `base`.
+May import `base` and `frontend.values`.
 """
 
 from __future__ import annotations
 
 import inspect
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from tilewright.base.errors import CompilerBug, FrontendError, TilewrightError
 from tilewright.base.locations import Location
+from tilewright.frontend.values import Value
 
 
 def python_failure(
@@ -33,7 +34,17 @@ def python_failure(
         code="trace-error",
         location=where,
         found=f"{type(error).__name__}: {error}",
+        hint=None if ours else _own_function(function, args),
     )
+
+
+def _own_function(function: Any, args: Any) -> str | None:
+    """Point at the dialect's functions, where a package's was called with values of a kernel."""
+    module = getattr(function, "__module__", None) or "numpy"
+    plain = isinstance(function, FunctionType) or module in ("_operator", "operator", "builtins")
+    if plain or not any(isinstance(each, Value) for each in args):
+        return None
+    return "functions of a kernel's values are the dialect's own: T.exp, T.sqrt, …"
 
 
 def failed_assertion(error: AssertionError, where: Location) -> TilewrightError:

@@ -87,7 +87,7 @@ class KernelFunction:
         raise FrontendError(
             f"the kernel function {self.name!r} has to be compiled before it is called",
             code="bad-call",
-            location=_place_of_caller(),
+            location=place_of_caller(),
             hint=f"tilewright.compile({self.name}, target=…)(…)",
         )
 
@@ -149,7 +149,7 @@ class JitTemplate:
             raise FrontendError(
                 f"{self.name!r} is specialised with the wrong constants",
                 code="bad-call",
-                location=here() or _place_of_caller(),
+                location=here() or place_of_caller(),
                 expected=", ".join(sorted(wanted)) or "none",
                 found=", ".join(sorted(constants)) or "none",
             )
@@ -164,7 +164,7 @@ class JitTemplate:
         raise FrontendError(
             f"the template {self.name!r} is called, which is no kernel yet",
             code="bad-call",
-            location=here() or _place_of_caller(),
+            location=here() or place_of_caller(),
             hint=f"tilewright.compile({self.name}.specialize(…))(…)",
         )
 
@@ -188,7 +188,7 @@ def identity(value: Any) -> tuple[Any, Any]:
         raise FrontendError(
             "a constant of a template is one that can be told from others",
             code="bad-call",
-            location=here() or _place_of_caller(),
+            location=here() or place_of_caller(),
             expected="what is hashable, or lists, dictionaries and sets of that",
             found=repr(value),
         ) from error
@@ -281,13 +281,13 @@ def _bad_option(
     return FrontendError(
         f"@T.{decorator} does not take {found}",
         code="bad-call",
-        location=here() or _place_of_caller(),
+        location=here() or place_of_caller(),
         expected=expected,
         hint=hint,
     )
 
 
-def _place_of_caller() -> Location | None:
+def place_of_caller() -> Location | None:
     """Give the line outside this package that is being executed."""
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("tilewright."):

@@ -101,6 +101,13 @@ class _Open:
 class Reader(StatementReader):
     """Reads one function, and what it calls, into a program."""
 
+    # How a kernel begins, and where its body is, in the words of the dialect.
+    inside_hint = "after T.device_entry(…)"
+    entry_hint = (
+        "begin with T.device_entry(launch=T.cuda.LaunchConfig(grid=…, block=…)); "
+        "a helper of kernels is @T.function(private=True)"
+    )
+
     def __init__(self, builder: Builder, frame: Frame) -> None:
         self.builder = builder
         self.frame = frame
@@ -136,8 +143,7 @@ class Reader(StatementReader):
                 f"the function {name!r} has no device entry",
                 code="no-entry",
                 location=_header(where, source.tree),
-                hint="begin with T.device_entry(launch=T.cuda.LaunchConfig(grid=…, block=…)); "
-                "a helper of kernels is @T.function(private=True)",
+                hint=self.entry_hint,
             )
         body = tidied(tuple(host), self.builder)
         program = Program(name, self.params, body, tuple(self.kernels), location=where)
@@ -317,7 +323,7 @@ class Reader(StatementReader):
                     f"the kernel uses {var.name!r}, which is declared before it, on the host",
                     code="unbound-name",
                     location=where,
-                    hint="declare it after T.device_entry(…)" + ("" if is_place else f", or {now}"),
+                    hint=f"declare it {self.inside_hint}" + ("" if is_place else f", or {now}"),
                     notes=(f"declared at {var.location.header()}",) if var.location else (),
                 )
 

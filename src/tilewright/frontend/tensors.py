@@ -41,6 +41,7 @@ from tilewright.ir.expressions import (
     binary,
     int32,
 )
+from tilewright.ir.rewrite import substitute
 from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import Store, Write
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType, Type
@@ -189,7 +190,8 @@ class Tensor(Value, of=TensorType):
                 code="type-mismatch",
                 location=here(),
                 found=str(value.expr.type) if isinstance(value, Value) else None,
-                hint="assign elements in a loop, or copy with T.cuda.tile.apply",
+                hint="assign elements in a loop, or copy it: T.copy(…), in the simt dialect "
+                "T.cuda.tile.apply(…)",
             )
         indices = element_indices(self, where)
         held = stored(value, self.type.dtype)
@@ -312,7 +314,7 @@ def _count(length: Expr, step: int) -> Expr:
 
 
 def difference(stop: Expr, start: Expr) -> Expr:
-    """Subtract, so that `x + n` minus `x` is `n` whatever `x` and `n` are."""
+    """Subtract, so that `x + n` minus `x` is `n`, whatever `x` and `n` are, and by any names."""
     if isinstance(stop, Binary) and stop.op == "add" and stop.left == start:
         return stop.right
     terms = _terms(stop, 1)
@@ -321,9 +323,15 @@ def difference(stop: Expr, start: Expr) -> Expr:
     terms = {atom: factor for atom, factor in terms.items() if factor}
     if len(terms) == 1 and None not in terms and set(terms.values()) == {1}:
         return next(atom for atom in terms if atom is not None)
-    if not terms.keys() <= {None}:
-        return binary("sub", stop, start, here())
-    return int32(terms.get(None, 0))
+    if terms.keys() <= {None}:
+        return int32(terms.get(None, 0))
+    builder = active()
+    bound = {} if builder is None else builder.bound
+    if any(isinstance(each, Var) and each.name in bound for each in terms):
+        found = difference(substitute(stop, bound), substitute(start, bound))
+        if as_constant(found) is not None:
+            return found
+    return binary("sub", stop, start, here())
 
 
 def _terms(value: Expr, factor: int) -> dict[Expr | None, int]:

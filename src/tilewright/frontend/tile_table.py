@@ -27,12 +27,12 @@ from tilewright.frontend.tile import (
     unsupported,
 )
 from tilewright.frontend.tile import loops as tile_loops
-from tilewright.frontend.values import Value
+from tilewright.frontend.values import ScalarKind, Value, hardware_type
 
 _SHORT = {"short": "int16", "long": "int64", "half": "float16", "double": "float64"}
 
 TABLE: dict[str, Any] = {
-    **KINDS,
+    **{name: ScalarKind(hardware_type(kind.dtype)) for name, kind in KINDS.items()},
     **{name: KINDS[kind] for name, kind in _SHORT.items()},
     **math.FUNCTIONS,
     **expressions.FUNCTIONS,

@@ -15,6 +15,7 @@ import numbers
 import sys
 import typing
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -100,11 +101,12 @@ class ScalarKind(str):
         return self.dtype.is_float
 
     def as_torch(self) -> Any:
-        """Give PyTorch's type of that name.
+        """Give PyTorch's type of that name; for numbers of four bits, that of two of them.
 
         Raises `TargetError` (`missing-tool`) without PyTorch.
         """
-        return getattr(optional("torch", purpose="name its types"), self.dtype.name)
+        name = f"{self.dtype.name}_x2" if self.dtype.bits == 4 else self.dtype.name
+        return getattr(optional("torch", purpose="name its types"), name)
 
     def __repr__(self) -> str:
         return f"T.{self.dtype}"
@@ -123,6 +125,14 @@ class VectorKind:
         self.shape = shape
 
 
+def hardware_type(kind: DType) -> DType:
+    """Give what programs of a lenient dialect mean by an element type.
+
+    They call the only format of four and three bits that the hardware has "float8_e4m3".
+    """
+    return replace(kind, base="float8_e4m3fn") if kind.base == "float8_e4m3" else kind
+
+
 def as_dtype_or_none(value: object) -> DType | None:
     """Find the element type that a value names, or `None`."""
     match value:
@@ -132,9 +142,11 @@ def as_dtype_or_none(value: object) -> DType | None:
             return value
         case str():
             try:
-                return dtype(value)
+                found = dtype(value)
             except FrontendError:
                 return None
+            builder = active()
+            return hardware_type(found) if builder is not None and builder.lenient else found
         case type() if value in (int, float, bool):
             return dtype(value.__name__)
         case _ if type(value).__module__ == "torch":
@@ -206,6 +218,16 @@ class Value:
         if value is None:
             raise not_constant("a number is needed when the kernel is compiled", self.expr)
         return int(value)
+
+    def __float__(self) -> float:
+        value = as_constant(self.expr)
+        if value is None:
+            raise not_constant(
+                "a number is needed when the kernel is compiled",
+                self.expr,
+                hint="functions of a kernel's values are the dialect's own: T.exp, T.sqrt, …",
+            )
+        return float(value)
 
     def __eq__(self, other: object) -> Any:
         return _compare("eq", self, other)
@@ -478,6 +500,13 @@ def has_infinity(kind: DType) -> bool:
     return kind.is_float and (format is None or format.specials == "ieee")
 
 
+def _integer_hint(found: Expr) -> str | None:
+    if lanes_of(found) > 1:
+        return "T.masked_load reads at a vector of indices"
+    is_float = isinstance(found.type, ScalarType) and found.dtype.kind == "float"
+    return "divide by //, or round up by T.ceildiv" if is_float else None
+
+
 def lift_index(value: Any, what: str = "an index", where: Location | None = None) -> Expr:
     """Make an integer expression, int32 where it is a literal.
 
@@ -500,7 +529,7 @@ def lift_index(value: Any, what: str = "an index", where: Location | None = None
             code="bad-index",
             location=where or here(),
             found=f"{found.type} {found}",
-            hint="T.masked_load reads at a vector of indices" if lanes_of(found) > 1 else None,
+            hint=_integer_hint(found),
         )
     return cast(found, INT32) if found.dtype.is_bool else found
 

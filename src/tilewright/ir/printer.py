@@ -254,7 +254,9 @@ class _Statements(Writer):
                 return [head, *_indented(self.block(stmt.body))]
             case PipelinedTile():
                 over = self.exprs((stmt.start, stmt.stop))
-                head = f"for {stmt.var.name} in T.Pipelined({over}, num_stages={stmt.stages}):"
+                plan = {"num_stages": stmt.stages, "stage": stmt.stage, "order": stmt.order}
+                given = (f"{key}={value}" for key, value in plan.items() if value is not None)
+                head = f"for {stmt.var.name} in T.Pipelined({over}, {', '.join(given)}):"
                 return [head, *_indented(self.block(stmt.body))]
             case AllocateBarriers():
                 return [f"{stmt.var.name} = T.alloc_barrier({self.exprs(stmt.counts)})"]

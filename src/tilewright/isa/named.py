@@ -52,7 +52,9 @@ COPY_16, COPY_FEW = (
 COPIES_COMMIT = form(async_copy.commit_group)
 COPIES_WAIT = form(async_copy.wait_group)  # how many groups may be under way
 BULK_COMMIT = form(async_copy.bulk_commit_group)
-BULK_WAIT = form(async_copy.bulk_wait_group)  # how many groups may be under way
+BULK_WAIT, BULK_WAIT_READ = (
+    form(async_copy.bulk_wait_group, read=read) for read in ("", "read")
+)  # how many groups may be under way
 
 _CTA = "shared::cta"
 MBARRIER_INIT = form(mbarrier.init, space=_CTA)  # [barrier], count

@@ -1,6 +1,7 @@
 """Configurations that programs of the tile dialect ask of their compiler.
 
-May import `base`. Each is accepted; most are advice to another compiler and change no result here.
+May import `base`. One acts: see `kernels.compile`. What would add passes to another compiler is
+refused. All others cannot change a result: they are hints, which docs/tiles.md lists.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _KEYS = (
     *("tl.dynamic_alignment",),
 )
 
+_REFUSED = ("tir.add_lower_pass", "tirx.add_lower_pass")
+
 # Members are the keys in upper case, `TL_DISABLE_TMA_LOWER` for "tl.disable_tma_lower".
 PassConfigKey: Any = Enum(
     "PassConfigKey",
@@ -52,7 +55,7 @@ PassConfigKey: Any = Enum(
 def configs(*given: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Join configurations, later ones first; keys are their texts.
 
-    Raises `LaunchError` (`bad-option`) for a key that is none.
+    Raises `LaunchError` (`bad-option`) for a key that is none, or that nothing carries out.
     """
     found: dict[str, Any] = {}
     for each in given:
@@ -65,6 +68,12 @@ def configs(*given: Mapping[Any, Any] | None) -> dict[str, Any]:
                     code="bad-option",
                     expected="a key of PassConfigKey",
                     hint=f"did you mean {close[0]!r}?" if close else None,
+                )
+            if name in _REFUSED and value:
+                raise LaunchError(
+                    f"the configuration {name!r} adds passes of another compiler",
+                    code="bad-option",
+                    expected="no passes: there is nothing here that they could work on",
                 )
             found[name] = value
     return found

@@ -23,6 +23,7 @@ from tilewright.frontend.tile.functions import TileFunction
 from tilewright.frontend.tile.reader import Declared, declare, read_body, stated_arguments
 from tilewright.ir.expressions import Var
 from tilewright.ir.types import TensorType
+from tilewright.jit.arrays import extents
 from tilewright.jit.kernels import JITKernel, compile, par_compile
 from tilewright.runtime.once import Once
 
@@ -218,13 +219,13 @@ class JITFunction:
         self, name: str, type: TensorType, value: Any, declared: Declared, found: dict[str, int]
     ) -> None:
         """Take sizes from a tensor's extents."""
-        shape = getattr(value, "shape", None)
+        shape = extents(type, value)
         if shape is None or len(shape) != len(type.shape):
             raise LaunchError(
                 f"the argument {name!r} is no tensor of {len(type.shape)} axes",
                 code="argument-shape",
                 expected=f"{name}: {type}",
-                found=f"the shape {tuple(shape)}" if shape is not None else repr(value),
+                found=f"the shape {shape}" if shape is not None else repr(value),
             )
         for axis, (extent, length) in enumerate(zip(type.shape, shape, strict=True)):
             if not isinstance(extent, Var) or extent.name not in declared.constants:
@@ -235,7 +236,7 @@ class JITFunction:
                     f"the argument {name!r} has the wrong shape on axis {axis}",
                     code="argument-shape",
                     expected=f"{extent.name} = {known}",
-                    found=f"the shape {tuple(shape)}",
+                    found=f"the shape {shape}",
                 )
 
     def __repr__(self) -> str:

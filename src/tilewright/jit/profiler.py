@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from tilewright import driver
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import LaunchError
 from tilewright.base.lazy import optional
 from tilewright.frontend.values import as_tuple
 from tilewright.ir.expressions import as_constant
 from tilewright.ir.types import TensorType, Type
-from tilewright.jit.arrays import torch_dtype
+from tilewright.jit.arrays import torch_dtype, torch_shape
 from tilewright.runtime.cuda_driver import find_gpu
+from tilewright.runtime.storage import packed
 
 
 class TensorSupplyType(Enum):
@@ -214,6 +216,8 @@ def make_tensor(shape: Sequence[int], type: TensorType, supply: TensorSupplyType
     torch = optional("torch", purpose="make inputs")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     kind, dtype = type.dtype, torch_dtype(torch, type.dtype)
+    if kind.bits % 8:
+        return _packed_tensor(torch, tuple(shape), kind, supply).to(device)
     if supply is TensorSupplyType.Zero:
         return torch.zeros(shape, dtype=dtype, device=device)
     if supply is TensorSupplyType.One:
@@ -224,6 +228,26 @@ def make_tensor(shape: Sequence[int], type: TensorType, supply: TensorSupplyType
     if supply is TensorSupplyType.Uniform:
         return (torch.rand(tuple(shape), device=device) * 2 - 1).to(dtype)
     return torch.randn(tuple(shape), device=device).to(dtype)
+
+
+def _packed_tensor(
+    torch: Any, shape: tuple[int, ...], kind: DType, supply: TensorSupplyType
+) -> Any:
+    """Make a tensor of numbers below a byte, packed as kernels find them."""
+    match supply:
+        case TensorSupplyType.Zero:
+            values = np.zeros(shape)
+        case TensorSupplyType.One:
+            values = np.ones(shape)
+        case TensorSupplyType.Uniform:
+            values = np.random.uniform(-1, 1, shape)
+        case TensorSupplyType.Integer:
+            values = np.random.randint(-2, 3, shape)
+        case _:
+            values = np.random.standard_normal(shape)
+    held = packed(values.astype(kind.numpy).view(np.uint8), kind.bits)
+    entries = torch.from_numpy(held.reshape(torch_shape(shape, kind)).copy())
+    return entries.view(torch_dtype(torch, kind))
 
 
 def assert_close(

@@ -229,7 +229,8 @@ class _Lowering:
                 code="bad-index",
                 location=location,
                 expected="tile operations that load from Tensor Memory, or store to it",
-                hint="load a tile into registers with T.cuda.tile.apply, and index those",
+                hint="bring a tile of it to registers, and index those: T.copy(C_tmem, C_local); "
+                "in the simt dialect T.cuda.tile.apply",
             )
         pointed = PointerType(kind.space, kind.dtype, kind.dtype.bytes)
         pointer = self.pointer(view, indices, pointed, location)

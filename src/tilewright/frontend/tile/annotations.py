@@ -12,14 +12,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.base.errors import FrontendError
+from tilewright.base.errors import FrontendError, TilewrightError
+from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
-from tilewright.frontend.builder import argument_place, current, here
+from tilewright.frontend.builder import argument_place, current, here, placed
 from tilewright.frontend.tensors import Tensor
 from tilewright.frontend.values import as_dtype, as_tuple, stored
-from tilewright.ir.expressions import Var, as_constant
+from tilewright.ir.expressions import Expr, Var, as_constant
 from tilewright.ir.tile import AnnotateTile
 from tilewright.layout import SwizzleMode, default_layout, mma_shared_layout
+from tilewright.layout.fragment import Fragment, replicated
+from tilewright.layout.recognise import recognised, recognised_fragment
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,69 @@ def fragment(
     return FragmentFunction(extents, forward_thread_fn, forward_index_fn, replicate)
 
 
+def shared_layout(given: LayoutFunction, where: Location | None) -> Any:
+    """Find the layout of a buffer that a function of indices describes.
+
+    Raises `FrontendError` (`bad-layout`) where two elements have one address, or the function is
+    none that counts addresses by the digits of indices, swizzled or not.
+    """
+    try:
+        found = recognised(given.image)
+    except TilewrightError as error:
+        raise placed(error, where) from None
+    if found is None:
+        raise FrontendError(
+            "the layout is of a kind that has no name here",
+            code="bad-layout",
+            location=where,
+            expected="addresses that are sums over digits of the indices, XORed by a swizzle or "
+            "not, such as lambda i, j: i * 40 + j",
+            hint="T.make_swizzled_layout(buffer) avoids conflicts of banks",
+        )
+    return found
+
+
+def fragment_layout(given: Any, where: Location | None) -> Any:
+    """Find the fragment that functions of indices describe; what is none stays as it is.
+
+    Raises `FrontendError` (`bad-layout`).
+    """
+    if not isinstance(given, FragmentFunction):
+        return given
+    try:
+        found = recognised_fragment(*given.image)
+    except TilewrightError as error:
+        raise placed(error, where) from None
+    if found is None:
+        raise FrontendError(
+            "the fragment is of a kind that has no name here",
+            code="bad-layout",
+            location=where,
+            expected="threads and registers that are sums over digits of the indices, each digit "
+            "counting one of them",
+        )
+    return found
+
+
+def loop_layout(given: Any, extents: Sequence[Expr]) -> Fragment | None:
+    """Read the option `loop_layout=` of what goes through a box: who does which of its points.
+
+    Raises `FrontendError` (`bad-layout`).
+    """
+    where = argument_place("loop_layout")
+    found = fragment_layout(given, where)
+    shape = tuple(as_constant(each) for each in extents)
+    if found is None or (isinstance(found, Fragment) and found.shape == shape):
+        return found
+    raise FrontendError(
+        "the layout of a loop says which thread does each of its points",
+        code="bad-layout",
+        location=where,
+        expected=f"T.Fragment({shape}, …)",
+        found=f"one of the shape {found.shape}" if isinstance(found, Fragment) else repr(given),
+    )
+
+
 def _static(shape: Any) -> tuple[int, ...]:
     return tuple(int(each) for each in as_tuple(shape))
 
@@ -125,9 +191,14 @@ def swizzled_layout(
     return default_layout(extents)
 
 
-def linear_layout(buffer: Any, *_: Any) -> Any:
+def linear_layout(buffer: Any) -> Any:
     """Give the layout of rows one after another."""
     return default_layout(_static(getattr(buffer, "shape", buffer)))
+
+
+def whole_fragment(buffer: Any, threads: Any) -> Fragment:
+    """Give the layout of a fragment all of which each thread holds."""
+    return replicated(_static(getattr(buffer, "shape", buffer)), int(threads))
 
 
 def _swizzled(mode: SwizzleMode) -> Callable[..., Any]:
@@ -162,7 +233,7 @@ def _named(values: Any, convert: Callable[[Tensor, Any], Any]) -> tuple[tuple[st
     return tuple(found)
 
 
-def annotate_layout(layout_map: Any, **_: Any) -> None:
+def annotate_layout(layout_map: Any) -> None:
     """Decide how buffers are laid out, each by a layout or a function of indices."""
 
     def convert(buffer: Tensor, value: Any) -> Any:
@@ -180,14 +251,24 @@ def annotate_layout(layout_map: Any, **_: Any) -> None:
                 found=str(mine),
             )
         is_fragment = buffer.type.space is Space.FRAGMENT
+        where = argument_place(0)
         if isinstance(value, LayoutFunction) and is_fragment:
             raise FrontendError(
                 "the elements of a fragment have threads, not addresses",
                 code="bad-layout",
-                location=argument_place(0),
+                location=where,
                 expected="T.Fragment(shape, forward_fn=…)",
             )
-        return value
+        if isinstance(value, FragmentFunction) and not is_fragment:
+            raise FrontendError(
+                f"the elements of a buffer in {buffer.type.space} have addresses, not threads",
+                code="bad-layout",
+                location=where,
+                expected="T.Layout(shape, lambda …: …)",
+            )
+        if isinstance(value, LayoutFunction) and buffer.type.space is Space.SHARED:
+            return shared_layout(value, where)
+        return fragment_layout(value, where)
 
     current().emit(AnnotateTile("layout", _named(layout_map, convert), location=here()))
 
@@ -226,6 +307,7 @@ FUNCTIONS: dict[str, Any] = {
     "index_to_coordinates": index_to_coordinates,
     "make_swizzled_layout": swizzled_layout,
     "make_linear_layout": linear_layout,
+    "make_fully_replicated_layout_fragment": whole_fragment,
     "make_full_bank_swizzled_layout": _swizzled(SwizzleMode.SWIZZLE_128B_ATOM),
     "make_half_bank_swizzled_layout": _swizzled(SwizzleMode.SWIZZLE_64B_ATOM),
     "make_quarter_bank_swizzled_layout": _swizzled(SwizzleMode.SWIZZLE_32B_ATOM),

@@ -14,6 +14,7 @@ from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.issuing import issue, result
 from tilewright.frontend.tensors import Tensor, address_of
+from tilewright.frontend.tile.options import hints
 from tilewright.frontend.tile.regions import element, operand, paired, tile
 from tilewright.frontend.values import stored, wrap
 from tilewright.ir.expressions import (
@@ -39,6 +40,7 @@ _ORDERS = {
     "seq_cst": "acq_rel",
 }
 _LETTERS = {"int": "s", "uint": "u", "float": "f"}
+_HALVES = {"float16": "f16", "bfloat16": "bf16"}
 
 
 def _order(name: Any) -> str:
@@ -90,8 +92,11 @@ def combining(op: str) -> Any:
         use_tma: bool = False,
         annotations: Any = None,
     ) -> Any:
+        hints(annotations)
         order, place = _order(memory_order), element(dst)
         if place is not None and not _is_tile(value):
+            if not return_prev and op == "add" and order == "relaxed" and _adds(place, value):
+                return None
             old = _on_element(op, place, value, order)
             return old if return_prev else None
         if return_prev:
@@ -140,6 +145,19 @@ def _on_element(op: str, place: Load, value: Any, order: str) -> Any:
     return result("old", kind, form, pointer, held)
 
 
+def _adds(place: Load, value: Any) -> bool:
+    """Add to an element of a floating type, and ask for nothing; tell if that was one."""
+    kind, space = place.dtype, _space(place)
+    if kind.name == "float32":
+        form = named.form(atomics.red, space=space, op="add", type="f32")
+    elif kind.name in _HALVES:
+        form = named.form(atomics.red_halves, space=space, type=_HALVES[kind.name])
+    else:
+        return False
+    issue(form, address_of(place.tensor, place.indices), stored(value, kind))
+    return True
+
+
 def _by_exchange(op: str, place: Load, value: Expr, order: str) -> Any:
     """Combine by trying: no instruction does it, but one replaces what is as expected."""
     kind, builder, where = place.dtype, current(), here()
@@ -183,7 +201,9 @@ def adding(count: int) -> Any:
                 expected=f"T.atomic_addx{count}(dst[i], src[j]), without return_prev",
             )
         for offset in range(count):
-            _on_element("add", _beside(place, offset), wrap(_beside(source, offset)), "relaxed")
+            own, value = _beside(place, offset), wrap(_beside(source, offset))
+            if not _adds(own, value):
+                _on_element("add", own, value, "relaxed")
 
     add.__name__, add.__doc__ = f"atomic_addx{count}", f"Add to {count} neighbouring elements."
     return add

@@ -15,6 +15,7 @@ from tilewright.frontend.annotations import tensor_type
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.storage import local_scalar
 from tilewright.frontend.tensors import Tensor
+from tilewright.frontend.tile.options import only
 from tilewright.frontend.values import Cell, as_dtype, as_tuple, lift_index, not_constant, wrap
 from tilewright.ir.expressions import Var, as_constant, int32
 from tilewright.ir.tile import AllocateBarriers, FreeTile
@@ -22,34 +23,41 @@ from tilewright.ir.types import TensorType
 from tilewright.layout import default_layout
 
 _SHARED = ("shared.dyn", "shared")
+# What an mbarrier can count (PTX ISA, "Contents of the mbarrier object").
+_MOST_ARRIVALS = (1 << 20) - 1
 
 
 def _allocate(shape: Any, dtype: Any, space: Space, layout: Any = None) -> Tensor:
     for extent in map(lift_index, as_tuple(shape)):
         if as_constant(extent) is None:
-            raise not_constant("the shape of a buffer is constant", extent)
+            raise not_constant(
+                "the shape of a buffer is constant",
+                extent,
+                hint="take a tile of a size that is known, and go through all of it by a loop",
+            )
     return Tensor(current().allocate(tensor_type(shape, dtype, space, 0, layout)))
 
 
 def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Tensor:
     """Allocate a tile in shared memory; how it is laid out is inferred, or annotated."""
-    if scope not in _SHARED:
-        raise FrontendError(
-            f"shared memory has no scope {scope!r}",
-            code="bad-call",
-            location=argument_place("scope", 2),
-            expected=" or ".join(map(repr, _SHARED)),
-        )
+    only("scope", scope, *_SHARED, place=2)
     return _allocate(shape, dtype, Space.SHARED)
 
 
 def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Tensor:
-    """Allocate a tile that the threads of the CTA hold in registers together."""
+    """Allocate a tile that the threads of the CTA hold in registers together.
+
+    One whose scope is that of shared memory is what `alloc_shared` gives.
+    """
+    if scope in _SHARED:
+        return alloc_shared(shape, dtype, scope)
+    only("scope", scope, "local.fragment", *_SHARED, place=2)
     return _allocate(shape, dtype, Space.FRAGMENT)
 
 
 def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> Tensor:
     """Allocate registers of each thread for itself."""
+    only("scope", scope, "local", place=2)
     return _allocate(shape, dtype, Space.LOCAL, "default")
 
 
@@ -88,14 +96,26 @@ def _lies_in(var: Var, space: Space) -> bool:
 def alloc_var(dtype: Any, *given: Any, init: Any = None, scope: str = "local.var") -> Cell:
     """Declare a number that is assigned to, of each thread for itself."""
     for each in given:
-        if not (isinstance(each, str) and each.startswith("local")):
+        if isinstance(each, str) and each.startswith("local"):
+            scope = each
+        else:
             init = each
+    only("scope", scope, "local.var", "local")
     return local_scalar(dtype, init)
 
 
 def alloc_barrier(arrive_count: Any) -> Tensor:
     """Allocate an mbarrier, or one for each of several counts of arrivals."""
     counts = tuple(map(lift_index, as_tuple(arrive_count)))
+    for each in map(as_constant, counts):
+        if each is not None and not 1 <= each <= _MOST_ARRIVALS:
+            raise FrontendError(
+                "an mbarrier counts at least one arrival",
+                code="bad-call",
+                location=argument_place("arrive_count", 0),
+                expected=f"a number from 1 to {_MOST_ARRIVALS}, or a list of such",
+                found=str(each),
+            )
     type = TensorType(
         (int32(len(counts)),), UINT64, Space.SHARED, default_layout((len(counts),)), 8
     )

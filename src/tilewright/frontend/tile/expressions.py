@@ -14,7 +14,7 @@ from tilewright.frontend import math
 from tilewright.frontend.builder import argument_place, here
 from tilewright.frontend.tensors import Tensor
 from tilewright.frontend.values import Value, as_dtype, lift, wrap
-from tilewright.ir.expressions import as_constant, binary, truth
+from tilewright.ir.expressions import as_constant, binary, truth, unary
 
 
 def cast(value: Any, dtype: Any, round: Any = None, sat: Any = None, rbits: Any = None) -> Any:
@@ -133,6 +133,22 @@ def _joined(op: str, empty: bool) -> Callable[[Any], Any]:
     return test
 
 
+def joined(op: str) -> Callable[[Any, Any], Any]:
+    """Make a logical operation of two conditions."""
+
+    def join(a: Any, b: Any) -> Any:
+        left, right = (truth(lift(each), here()) for each in (a, b))
+        return wrap(binary(op, left, right, here()))
+
+    join.__name__, join.__doc__ = op, f"Compute {op} of two conditions."
+    return join
+
+
+def negated(a: Any) -> Any:
+    """Tell whether a condition does not hold."""
+    return wrap(unary("not", truth(lift(a), here()), here()))
+
+
 def loaded(place: Any, index: Any = None) -> Any:
     """Read an element of memory that nothing writes meanwhile."""
     return place if index is None else place[index]
@@ -163,6 +179,9 @@ FUNCTIONS: dict[str, Any] = {
     "align_up": align_up,
     "fmul": product,
     "fast_rcp": fast_rcp,
+    "And": joined("logical_and"),
+    "Or": joined("logical_or"),
+    "Not": negated,
     "any_of": _joined("logical_or", False),
     "all_of": _joined("logical_and", True),
     "__ldg": loaded,

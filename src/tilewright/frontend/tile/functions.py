@@ -19,7 +19,7 @@ from typing import Any, cast
 from tilewright.base.errors import FrontendError
 from tilewright.base.spaces import Space
 from tilewright.frontend.annotations import tensor_type
-from tilewright.frontend.builder import active, current, here
+from tilewright.frontend.builder import active, argument_place, current, here
 from tilewright.frontend.functions import InlineFunction, KernelFunction
 from tilewright.frontend.reader import LocalFunction
 from tilewright.frontend.tensors import Tensor
@@ -176,7 +176,18 @@ def annotate_compile_flags(flags: Any) -> None:
 
 
 def func_attr(attributes: Mapping[str, Any]) -> None:
-    """Set attributes of the kernel; of those that programs give, "global_symbol" names it."""
+    """Set attributes of the kernel: "global_symbol" names it; that nothing aliases is a hint.
+
+    Raises `FrontendError` (`not-supported`) for others.
+    """
+    for key in attributes:
+        if key not in ("global_symbol", "tir.noalias", "tirx.noalias"):
+            raise FrontendError(
+                f"the attribute {key!r} has no meaning here",
+                code="not-supported",
+                location=argument_place(0),
+                expected="global_symbol",
+            )
     name = attributes.get("global_symbol")
     if name is not None:
         current().attributes["name"] = str(name)

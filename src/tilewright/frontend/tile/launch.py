@@ -5,6 +5,7 @@ May import `base`, `ir` and the modules of `frontend`.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NoReturn
 
 from tilewright.base.errors import FrontendError
@@ -70,6 +71,14 @@ def use_swizzle(panel_size: Any, order: str = "row", enable: Any = True) -> None
         )
     if enable:
         panel = constant_int(panel_size, "the size of a panel")
+        if panel < 1:
+            raise FrontendError(
+                "a panel has at least one row or column of CTAs",
+                code="bad-call",
+                location=argument_place("panel_size", 0),
+                expected="1, 2, 3, …",
+                found=str(panel),
+            )
         current().emit(RasterizeTile(panel, order, location=here()))
 
 
@@ -154,7 +163,7 @@ def block_extent(dim: Any = 0) -> Any:
     return block_extents()[_AXES.index(_axis(dim))]
 
 
-def named_thread(*bounds: Any, thread: str | None = None, **_: Any) -> Any:
+def named_thread(*bounds: Any, thread: str | None = None) -> Any:
     """Give a thread's index by its name, `T.thread_binding(0, n, "threadIdx.x")`."""
     given = [each for each in bounds if isinstance(each, str)]
     name = thread or (given[0] if given else "")
@@ -186,6 +195,16 @@ def warpgroups(*groups: Any) -> WarpGroups:
         )
     own = SpecialRegister("warpgroup_id", location=here())
     numbers = [constant_int(each, "the number of a warpgroup") for each in groups]
+    known = [int(as_constant(each) or 1) for each in _launch().block]
+    there = -(-prod(known) // WARPGROUP)
+    if wrong := [each for each in numbers if not 0 <= each < there]:
+        raise FrontendError(
+            f"the CTA has no warpgroup {wrong[0]}",
+            code="bad-call",
+            location=here(),
+            expected=f"0 … {there - 1}, of {prod(known)} threads",
+            hint="give T.Kernel more threads=, 128 for each warpgroup",
+        )
     condition = binary("eq", own, numbers[0], here())
     for each in numbers[1:]:
         condition = binary("logical_or", condition, binary("eq", own, each, here()), here())

@@ -6,20 +6,26 @@ May import `base`, `ir` and the modules of `frontend`.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.dtypes import INT32
 from tilewright.base.errors import FrontendError
+from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.frames import Binding
 from tilewright.frontend.markers import Loop
+from tilewright.frontend.tile.annotations import loop_layout as layout_of
 from tilewright.frontend.tile.frames import TileLoop
+from tilewright.frontend.tile.options import check_width, hints, not_given
 from tilewright.frontend.values import as_tuple, constant_int, lift_index, wrap
-from tilewright.ir.expressions import Expr, Var, as_constant, binary, cast, int32
-from tilewright.ir.statements import Block, Break, For, If, Stmt
-from tilewright.ir.tile import ParallelTile, PipelinedTile
+from tilewright.ir.expressions import Expr, Load, Var, as_constant, binary, cast, int32
+from tilewright.ir.shapes import tensor_type
+from tilewright.ir.statements import Bind, Block, Break, For, If, Stmt, Store
+from tilewright.ir.tile import AnnotateTile, ParallelTile, PipelinedTile, TileStmt
 from tilewright.ir.types import ScalarType
+from tilewright.ir.visit import variables, walk_kinds
 
 
 def parallel(
@@ -30,11 +36,14 @@ def parallel(
     annotations: Any = None,
 ) -> Loop:
     """Run a body once for each point of a box, divided among the threads: `for i, j in …`."""
+    hints(annotations)
+    check_width(coalesced_width)
     if not extents:
         raise FrontendError(
             "a parallel loop has at least one extent", code="bad-call", location=here()
         )
     ranges = tuple((int32(0), lift_index(each), int32(1)) for each in extents)
+    chosen = layout_of(loop_layout, [stop for _, stop, _ in ranges])
 
     def finish(loop: For) -> Stmt:
         names: list[Var] = []
@@ -53,11 +62,52 @@ def parallel(
                 body = nested.body
             case _:
                 pass
+        _check_points(names, body)
         return ParallelTile(
-            tuple(names), tuple(sizes), body, loop_layout, coalesced_width, location=loop.location
+            tuple(names), tuple(sizes), body, chosen, coalesced_width, location=loop.location
         )
 
     return Loop(ranges, "parallel", finish=finish)
+
+
+def _check_points(names: Sequence[Var], body: Block) -> None:
+    """Refuse what has no meaning in a loop that threads divide among them.
+
+    That is what they carry out together, and the arrays of each by the numbers of points.
+    """
+    _check_arrays(names, body)
+    for each in walk_kinds(body, TileStmt):
+        if isinstance(each, AnnotateTile):
+            continue
+        nested = isinstance(each, ParallelTile)
+        raise FrontendError(
+            "a parallel loop holds another one, and more"
+            if nested
+            else "all threads carry this out together, and a parallel loop divides them",
+            code="unsupported-statement",
+            location=each.location,
+            expected="loops with nothing between them, or T.Parallel(m, n)"
+            if nested
+            else "elements, as in c[i, j] = a[i, j] * 2",
+            hint=None if nested else "take it out of the loop, or count by T.serial",
+        )
+
+
+def _check_arrays(names: Sequence[Var], body: Block) -> None:
+    own = {each.name for each in names}
+    for bound in walk_kinds(body, Bind):
+        if any(each.name in own for each in variables(bound.value)):
+            own.add(bound.var.name)
+    for each in walk_kinds(body, Load, Store):
+        by = [var.name for index in each.indices for var in variables(index) if var.name in own]
+        if by and tensor_type(each.tensor).space is Space.LOCAL:
+            raise FrontendError(
+                f"each thread has an array of its own, and {by[0]} numbers points that others have",
+                code="bad-index",
+                location=each.location,
+                expected="an index that does not depend on the point of a parallel loop",
+                hint="hold it in T.alloc_fragment, or in T.alloc_shared, or count by T.serial",
+            )
 
 
 def pipelined(
@@ -70,7 +120,32 @@ def pipelined(
     group: Any = None,
     annotations: Any = None,
 ) -> Loop:
-    """Count, with the copies of later turns under way while a turn computes."""
+    """Count, with the copies of later turns under way while a turn computes.
+
+    `stage` and `order` decide by hand, for each statement of the loop, how many turns late it does
+    its work, and its rank among the statements. Raises `FrontendError` (`bad-call`,
+    `not-supported`).
+    """
+    hints(annotations)
+    for place, (name, value) in enumerate((("sync", sync), ("group", group)), 5):
+        hint = "a schedule is stage= and order=, with an entry for each statement"
+        not_given(name, value, hint, place)
+    stages_by_hand, order_by_hand = _numbers("stage", stage), _numbers("order", order)
+    if (stages_by_hand is None) != (order_by_hand is None):
+        missing, given = ("order", "stage") if order_by_hand is None else ("stage", "order")
+        raise FrontendError(
+            f"a schedule has {missing}= where it has {given}=",
+            code="bad-call",
+            location=argument_place(given, 3 if given == "order" else 4),
+            expected="stage= and order=, with an entry for each statement of the loop",
+        )
+    if order_by_hand is not None and len(set(order_by_hand)) < len(order_by_hand):
+        raise FrontendError(
+            "two statements of a schedule have the same rank",
+            code="bad-call",
+            location=argument_place("order", 3),
+            found=str(list(order_by_hand)),
+        )
     first, last = (0, start) if stop is None else (start, stop)
     ranges = ((lift_index(first), lift_index(last), int32(1)),)
     stages = constant_int(num_stages, "a number of stages")
@@ -89,17 +164,27 @@ def pipelined(
             loop.stop,
             loop.body,
             stages,
-            _numbers(stage),
-            _numbers(order),
+            stages_by_hand,
+            order_by_hand,
             location=loop.location,
         )
 
     return Loop(ranges, finish=finish)
 
 
-def _numbers(given: Any) -> tuple[int, ...] | None:
-    """Read a schedule that is given by hand, by statement; an empty one is none."""
-    return tuple(int(each) for each in given) if given else None
+def _numbers(name: str, given: Any) -> tuple[int, ...] | None:
+    """Read one side of a schedule that is given by hand, by statement; an empty one is none."""
+    if given is None or not as_tuple(given):
+        return None
+    found = tuple(constant_int(each, "a number of a schedule") for each in as_tuple(given))
+    if min(found) < 0:
+        raise FrontendError(
+            f"{name} has numbers from 0 on",
+            code="bad-call",
+            location=argument_place(name, 3 if name == "order" else 4),
+            found=str(list(found)),
+        )
+    return found
 
 
 def _counted(kind: str, start: Any, stop: Any, step: Any) -> Loop:
@@ -115,6 +200,7 @@ def _counted(kind: str, start: Any, stop: Any, step: Any) -> Loop:
 
 def serial(start: Any, stop: Any = None, step: Any = None, annotations: Any = None) -> Loop:
     """Count from 0 or a start up to a stop, exclusive."""
+    hints(annotations)
     return _counted("serial", start, stop, step)
 
 
@@ -128,11 +214,13 @@ def unroll(
     annotations: Any = None,
 ) -> Loop:
     """Count, in a loop that the compiler is to unroll."""
+    hints(annotations)
     return _counted("unroll", start, stop, step)
 
 
 def vectorized(start: Any, stop: Any = None, annotations: Any = None) -> Loop:
     """Count, in a loop that may become vector operations."""
+    hints(annotations)
     return _counted("vectorized", start, stop, None)
 
 

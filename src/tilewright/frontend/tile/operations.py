@@ -14,6 +14,8 @@ from tilewright.frontend.builder import argument_place, current, here
 from tilewright.frontend.issuing import issue
 from tilewright.frontend.taking import as_place
 from tilewright.frontend.tensors import Tensor
+from tilewright.frontend.tile import annotations as layouts
+from tilewright.frontend.tile.options import check_width, hints
 from tilewright.frontend.tile.regions import element, operand, paired, shape_text, tile
 from tilewright.frontend.values import constant_int, lift, stored, wrap
 from tilewright.ir.expressions import Expr, Var, as_constant, cast, int32, truth
@@ -49,6 +51,12 @@ def _options(**given: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((name, value) for name, value in given.items() if value)
 
 
+def _layout_of(given: Any, target: Expr) -> Any:
+    """Read who copies which elements, of the axes that are more than one element."""
+    extents = tensor_type(target).shape
+    return layouts.loop_layout(given, [each for each in extents if as_constant(each) != 1])
+
+
 def copy(
     src: Any,
     dst: Any,
@@ -65,6 +73,8 @@ def copy(
     An element into an element is an assignment. Raises `FrontendError` (`operand-type`,
     `bad-view`, `bad-index`, `bad-call`).
     """
+    hints(annotations)
+    check_width(coalesced_width)
     _choice("prefer_instruction", prefer_instruction, _PREFERRED)
     _choice("eviction_policy", eviction_policy, _EVICTION)
     ends = element(src), element(dst)
@@ -78,7 +88,7 @@ def copy(
         coalesced_width=coalesced_width,
         disable_tma=disable_tma,
         eviction_policy=eviction_policy,
-        loop_layout=loop_layout,
+        loop_layout=_layout_of(loop_layout, target),
     )
     way = None if prefer_instruction is None else _PREFERRED[prefer_instruction]
     current().emit(CopyTile(source, target, way, options=options, location=here()))
@@ -93,11 +103,15 @@ def async_copy(
     loop_layout: Any = None,
 ) -> None:
     """Copy a tile of global memory to shared memory, as a group that T.ptx_wait_group waits for."""
+    hints(annotations)
+    check_width(coalesced_width)
     source, target = paired(operand(src, "src", 0), operand(dst, "dst", 1))
-    options = _options(coalesced_width=coalesced_width, loop_layout=loop_layout)
+    layout = _layout_of(loop_layout, target)
+    options = _options(coalesced_width=coalesced_width, loop_layout=layout)
     current().emit(
         CopyTile(source, target, "cp_async", waits=False, options=options, location=here())
     )
+    commit_copies()
 
 
 def tma_copy(
@@ -111,9 +125,19 @@ def tma_copy(
     annotations: Any = None,
 ) -> None:
     """Copy a tile in bulk: into shared memory, arriving at a barrier, or out of it as a group."""
+    hints(annotations)
     _choice("eviction_policy", eviction_policy, _EVICTION)
     _not_there("cluster_mask", cluster_mask)
     source, target = paired(operand(src, "src", 0), operand(dst, "dst", 1))
+    spaces = {tensor_type(each).space for each in (source, target)}
+    if spaces != {Space.SHARED, Space.GLOBAL}:
+        raise FrontendError(
+            "a bulk copy is one between global and shared memory",
+            code="operand-type",
+            location=here(),
+            found=f"{tensor_type(source)} to {tensor_type(target)}",
+            hint="T.copy(src, dst) copies it by the threads",
+        )
     loads = tensor_type(target).space is Space.SHARED
     if loads != (barrier is not None):
         raise FrontendError(
@@ -147,6 +171,7 @@ def _not_there(name: str, value: Any) -> None:
 
 def transpose(src: Any, dst: Any, annotations: Any = None) -> None:
     """Copy a matrix, rows to columns."""
+    hints(annotations)
     source, target = tile(src, "src", 0), wrap(tile(dst, "dst", 1))
     rank = target.ndim
     flipped = target.permute(*range(rank - 2), rank - 1, rank - 2)
@@ -155,6 +180,7 @@ def transpose(src: Any, dst: Any, annotations: Any = None) -> None:
 
 def fill(buffer: Any, value: Any, annotations: Any = None) -> None:
     """Set all elements of a tile; or a variable."""
+    hints(annotations)
     place = None if isinstance(buffer, Tensor) else as_place(buffer)
     if isinstance(place, Var) and place.name in current().cells:
         current().emit(Assign(place, stored(value, place.dtype), location=here()))
@@ -166,6 +192,7 @@ def fill(buffer: Any, value: Any, annotations: Any = None) -> None:
 
 def clear(buffer: Any, annotations: Any = None) -> None:
     """Set all elements of a tile to zero."""
+    hints(annotations)
     fill(buffer, 0)
 
 
@@ -193,6 +220,7 @@ def gemm(
     annotations: Any = None,
 ) -> None:
     """Add the product of two tiles to a third; see `ir.tile.GemmTile`."""
+    hints(annotations)
     _product(A, B, C, transpose_A, transpose_B, policy, clear_accum, mbar)
 
 
@@ -207,6 +235,7 @@ def wgmma_gemm(
     annotations: Any = None,
 ) -> None:
     """Add the product of two tiles to a third; T.wait_wgmma has nothing to wait for then."""
+    hints(annotations)
     _product(A, B, C, transpose_A, transpose_B, policy, clear_accum, None)
 
 
@@ -224,6 +253,7 @@ def tcgen05_gemm(
     annotations: Any = None,
 ) -> None:
     """Issue a product into Tensor Memory; its completion arrives at `mbar`, if there is one."""
+    hints(annotations)
     _not_there("use_2cta", use_2cta)
     _product(
         *(A, B, C, transpose_A, transpose_B, policy, clear_accum, mbar),
@@ -273,9 +303,15 @@ def _check_product(a: Expr, b: Expr, c: Expr, transpose_a: bool, transpose_b: bo
         _matrix(each, name, at)
         for at, (name, each) in enumerate(zip("ABC", (a, b, c), strict=True))
     )
-    m, k = left[::-1] if transpose_a else left
-    k_too, n = right[::-1] if transpose_b else right
-    if None not in (m, k, k_too, n, *out) and ((m, n) != out or k != k_too):
+    if None in (*left, *right, *out):
+        return
+
+    def fits(as_a: bool, as_b: bool) -> bool:
+        (m, k), (k_too, n) = left[:: -1 if as_a else 1], right[:: -1 if as_b else 1]
+        return (m, n) == out and k == k_too
+
+    if not fits(transpose_a, transpose_b):
+        ways = [(x, y) for x in (False, True) for y in (False, True) if fits(x, y)]
         raise FrontendError(
             "the tiles of a product do not fit together",
             code="bad-view",
@@ -284,6 +320,7 @@ def _check_product(a: Expr, b: Expr, c: Expr, transpose_a: bool, transpose_b: bo
             found=f"{shape_text(a)} times {shape_text(b)} into {shape_text(c)}"
             + ", A transposed" * transpose_a
             + ", B transposed" * transpose_b,
+            hint=f"transpose_A={ways[0][0]}, transpose_B={ways[0][1]} fits" if ways else None,
         )
 
 
@@ -324,6 +361,20 @@ def commit_copies() -> None:
     issue(named.COPIES_COMMIT)
 
 
+def wait_stores(count: Any = 0, read: bool = True) -> None:
+    """Wait until at most some groups of this thread's bulk stores are under way.
+
+    With `read` it waits until shared memory has been read, and may be written again.
+    """
+    form = named.BULK_WAIT_READ if read else named.BULK_WAIT
+    issue(form, int32(constant_int(count, "a number of groups")))
+
+
+def commit_stores() -> None:
+    """Make a group of this thread's bulk stores since the last one; T.tma_copy makes its own."""
+    issue(named.BULK_COMMIT)
+
+
 # ---------------------------------------------------------------------------- along an axis
 
 
@@ -339,9 +390,11 @@ def reduction(op: str) -> Any:
         nan_propagate: bool = False,
         annotations: Any = None,
     ) -> None:
+        hints(annotations)
         source, target = tile(buffer, "buffer", 0), tile(out, "out", 1)
         axis = _axis_of(source, dim)
         _check_reduced(source, target, axis)
+        _check_bits(op, source)
         current().emit(
             ReduceTile(op, source, target, axis, bool(clear), bool(nan_propagate), location=here())
         )
@@ -380,6 +433,19 @@ def _check_reduced(source: Expr, target: Expr, axis: int) -> None:
         )
 
 
+def _check_bits(op: str, source: Expr) -> None:
+    kind = tensor_type(source).dtype
+    if op.startswith("bit") and kind.kind == "float":
+        raise FrontendError(
+            f"reduce_{op} takes the bits of integers",
+            code="operand-type",
+            location=argument_place("buffer", 0),
+            expected="elements of an integer type, or bool",
+            found=str(kind),
+            hint="T.view(buffer, dtype=…) shows the bits as integers",
+        )
+
+
 def reduce(
     buffer: Any,
     out: Any,
@@ -391,6 +457,7 @@ def reduce(
     annotations: Any = None,
 ) -> None:
     """Reduce a tile along an axis by an operation that is named."""
+    hints(annotations)
     _choice("reduce_type", reduce_type, REDUCTIONS)
     reduction(reduce_type)(buffer, out, dim, clear, batch, nan_propagate)
 
@@ -401,6 +468,7 @@ def scan(op: str) -> Any:
     def run(
         src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: Any = None
     ) -> None:
+        hints(annotations)
         source = tile(src, "src", 0)
         target = source if dst is None else tile(dst, "dst", 1)
         if shape_text(source) != shape_text(target):
@@ -433,6 +501,8 @@ FUNCTIONS: dict[str, Any] = {
     "warpgroup_wait": wait_products,
     "ptx_wait_group": wait_copies,
     "ptx_commit_group": commit_copies,
+    "tma_store_wait": wait_stores,
+    "tma_store_arrive": commit_stores,
     **{f"reduce_{op}": reduction(op) for op in REDUCTIONS},
     "cumsum": scan("sum"),
     "cummax": scan("max"),

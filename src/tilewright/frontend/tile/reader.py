@@ -37,7 +37,9 @@ from tilewright.frontend.values import Cell, ScalarKind, Value, as_tuple, wrap
 from tilewright.frontend.views import reshape, subview
 from tilewright.ir.expressions import Expr, Load, Var, int32
 from tilewright.ir.statements import If, Program
+from tilewright.ir.tile import AnnotateTile, TileStmt
 from tilewright.ir.types import ScalarType, TensorType, Type
+from tilewright.ir.visit import walk_kinds
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,9 @@ class Facts:
 
 class TileReader(Reader):
     """Reads one function of the tile dialect, and what it calls."""
+
+    inside_hint = "inside of `with T.Kernel(…)`"
+    entry_hint = "begin with `with T.Kernel(…):`; a helper of kernels is @T.macro"
 
     def __init__(self, builder: Builder, frame: Frame, facts: Facts) -> None:
         super().__init__(builder, frame)
@@ -200,6 +205,10 @@ class TileReader(Reader):
             if target is not None:
                 self._bind_blocks(target, entry.indices)
             self.read_block(node.body)
+            body = self.builder.blocks[-1]
+            if not any(True for _ in walk_kinds(tuple(body), TileStmt)):
+                # What threads access by themselves is guarded as what tiles do.
+                body.insert(0, AnnotateTile("outside", (), location=self.frame.place(node)))
 
         self._region(entry, node, inside)
 

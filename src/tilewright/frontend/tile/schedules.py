@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.frontend.tile.frames import Ignored
+from tilewright.frontend.tile.options import OPERATION_NAME
 
 
 class _Plan:
@@ -81,5 +82,5 @@ FUNCTIONS: dict[str, Any] = {
     **{each.__name__: each for each in (WSRole, WSPipeline, WSScope, WSSchedule, WSSync, ws_op)},
     "annotate_ws_schedule": annotate,
     "annotate_ws_pipeline_depth": annotate,
-    "WSID": "tl.ws_op_id",
+    "WSID": OPERATION_NAME,
 }

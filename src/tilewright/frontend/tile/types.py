@@ -13,10 +13,11 @@ from tilewright.base.dtypes import INT64
 from tilewright.base.errors import FrontendError
 from tilewright.frontend import annotations
 from tilewright.frontend.annotations import PointerKind, TensorKind, pointer
-from tilewright.frontend.builder import argument_place, here
+from tilewright.frontend.builder import argument_place, here, placed
+from tilewright.frontend.functions import place_of_caller
 from tilewright.frontend.storage import decl_tensor
 from tilewright.frontend.tensors import Pointer
-from tilewright.frontend.values import as_dtype_or_none, as_tuple
+from tilewright.frontend.values import as_dtype_or_none, as_tuple, hardware_type
 
 # What tensors are aligned to, in bytes: the widest access of a thread, and of a tensor map.
 ALIGNMENT = 16
@@ -30,12 +31,16 @@ class TensorMaker:
         self.make = make
 
     def __call__(self, *args: Any, **kwargs: Any) -> TensorKind:
-        return self.make(*args, **kwargs)
+        try:
+            return self.make(*args, **kwargs)
+        except FrontendError as error:
+            # An annotation is evaluated by Python, before the function is read.
+            raise placed(error, here() or place_of_caller()) from None
 
     def __getitem__(self, keys: Any) -> TensorKind:
         parts = as_tuple(keys)
         is_shape = all(not isinstance(each, tuple | list) and not _names(each) for each in parts)
-        return self.make(parts) if is_shape else self.make(*parts)
+        return self(parts) if is_shape else self(*parts)
 
     def __repr__(self) -> str:
         return f"T.{self.__name__}"
@@ -50,7 +55,9 @@ def _tensor(scope: str) -> Callable[..., TensorKind]:
     def make(
         shape: Any, dtype: Any = "float32", data: Any = None, scope: str | None = scope
     ) -> Any:
-        element = INT64 if isinstance(dtype, PointerKind) else dtype
+        element = (
+            INT64 if isinstance(dtype, PointerKind) else hardware_type(annotations.as_dtype(dtype))
+        )
         if isinstance(data, Pointer):
             kind = annotations.tensor(as_tuple(shape), element, scope or "global")
             return decl_tensor(data, ty_args=[kind])
@@ -98,7 +105,7 @@ def dtype(value: Any) -> Any:
 
     Raises `FrontendError` (`unknown-name`).
     """
-    return annotations.ScalarKind(annotations.as_dtype(value))
+    return annotations.ScalarKind(hardware_type(annotations.as_dtype(value)))
 
 
 class _Symbols:

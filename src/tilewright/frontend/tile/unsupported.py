@@ -53,8 +53,7 @@ TOP: dict[str, Any] = {
     ),
     **_all("tma_gather4 tma_scatter4", "this kind of bulk copy is not there yet"),
     **_all(
-        "tma_load create_tma_descriptor "
-        "tma_store_arrive tma_store_wait alloc_descriptor alloc_wgmma_desc "
+        "tma_load create_tma_descriptor alloc_descriptor alloc_wgmma_desc "
         "alloc_tcgen05_smem_desc alloc_tcgen05_instr_desc",
         "it addresses memory below the level of tiles",
         "T.async_copy(…) and T.tma_copy(…) copy tiles",

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from tilewright.base.dtypes import INT32
+from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
     Expr,
@@ -31,6 +33,7 @@ from tilewright.ir.tile import CopyTile, FillTile, ParallelTile
 from tilewright.ir.types import ScalarType
 from tilewright.ir.visit import root
 from tilewright.layout.split import flatten, split_digits
+from tilewright.passes.tile.element_bits import load_element, store_element
 from tilewright.passes.tile.scene import TileScene
 
 _INDEX = ScalarType(INT32)
@@ -50,6 +53,9 @@ def copy_as_parallel(stmt: CopyTile, scene: TileScene) -> ParallelTile:
         outside = cast(stmt.outside, value.dtype)
         value = Select(inside, value, outside, value.type, location=stmt.location)
     body: Block = (Store(*target, cast(value, kind, stmt.location), location=stmt.location),)
+    extents, guards = _within_source(extents, tensor_type(stmt.source).shape, vars)
+    for each in guards:
+        body = (If(each, body, location=stmt.location),)
     options = dict(stmt.options)
     relays = all(map(_is_fragment, (stmt.source, stmt.target)))
     return ParallelTile(
@@ -61,6 +67,25 @@ def copy_as_parallel(stmt: CopyTile, scene: TileScene) -> ParallelTile:
         relays,
         location=stmt.location,
     )
+
+
+def _within_source(
+    extents: tuple[Expr, ...], shape: Sequence[Expr], vars: Sequence[Var]
+) -> tuple[tuple[Expr, ...], list[Expr]]:
+    """Count along axes of the target that are not known no further than the source goes.
+
+    Also gives what says that a point is one of the target.
+    """
+    there = [each for each in shape if as_constant(each) != 1]
+    if len(there) != len(extents):
+        return extents, []
+    found: list[Expr] = []
+    guards: list[Expr] = []
+    for own, other, var in zip(extents, there, vars, strict=True):
+        shorter = as_constant(own) is None and as_constant(other) is not None
+        found.append(other if shorter else own)
+        guards += [binary("lt", var, own)] * shorter
+    return tuple(found), guards
 
 
 def fill_as_parallel(stmt: FillTile, scene: TileScene) -> ParallelTile:
@@ -122,27 +147,51 @@ def through(tile: Expr, indices: Sequence[Expr]) -> tuple[Expr, tuple[Expr, ...]
                 )
                 if outer is None or shape is None or prod(outer) != prod(shape):
                     return tile, at
-                number = as_expr(flatten(at, outer))
-                at = tuple(map(as_expr, split_digits(number, shape)))
+                at = _reshaped(at, outer, shape)
             case _:
                 return tile, at
         tile = tile.source
 
 
+def _reshaped(
+    indices: Sequence[Expr], outer: Sequence[int], inner: Sequence[int]
+) -> tuple[Expr, ...]:
+    """Give the indices of an element under another shape, by axes that make up others alone."""
+    found: list[Expr] = []
+    at = into = 0
+    while at < len(outer) and into < len(inner):
+        first, start = at, into
+        at, into = at + 1, into + 1
+        while (own := prod(outer[first:at])) != (other := prod(inner[start:into])):
+            at, into = (at + 1, into) if own < other else (at, into + 1)
+        number = as_expr(flatten(indices[first:at], outer[first:at]))
+        found += map(as_expr, split_digits(number, inner[start:into]))
+    return (*found, *(int32(0) for _ in inner[into:]))
+
+
 def of_buffers(stmt: ParallelTile) -> ParallelTile:
     """Write elements of views of fragments as those of the fragments."""
+    return rewrite(stmt, _element_rules(stmt.location))
 
+
+def elements_of_buffers(block: Block) -> Block:
+    """Write elements of views of fragments as those of the fragments, wherever they stand."""
+    return rewrite(block, _element_rules(None))
+
+
+def _element_rules(where: Location | None) -> tuple[tuple[Any, Any], ...]:
     def load(node: Load) -> Expr | None:
         if not _is_fragment(node.tensor) or isinstance(node.tensor, Var):
             return None
-        return Load(*through(node.tensor, node.indices), node.type, location=node.location)
+        return load_element(node.tensor, node.indices, through, node.location or where)
 
-    def store(node: Store) -> Store | None:
+    def store(node: Store) -> tuple[Store, ...] | None:
         if not _is_fragment(node.tensor) or isinstance(node.tensor, Var):
             return None
-        return Store(*through(node.tensor, node.indices), node.value, location=node.location)
+        place = node.location or where
+        return store_element(node.tensor, node.indices, node.value, through, place)
 
-    return rewrite(stmt, ((Load, load), (Store, store)))
+    return (Load, load), (Store, store)
 
 
 def _is_fragment(tensor: Expr) -> bool:

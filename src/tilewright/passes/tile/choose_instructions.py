@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.base.dtypes import UINT32, UINT64
 from tilewright.base.errors import TargetError, TileContractError
+from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.base.targets import Target
 from tilewright.ir.expressions import Expr, Subview, Var, constant, int32
@@ -31,11 +32,11 @@ from tilewright.ir.statements import (
     Program,
     Stmt,
 )
-from tilewright.ir.tile import AllocateBarriers, CopyTile, GemmTile, Issuer, TileStmt
+from tilewright.ir.tile import AllocateBarriers, AnnotateTile, CopyTile, GemmTile, Issuer, TileStmt
 from tilewright.ir.types import ScalarType, TensorType
 from tilewright.ir.visit import root, walk, walk_kinds
 from tilewright.isa import tensor_memory as isa_tensor_memory
-from tilewright.layout import default_layout
+from tilewright.layout import ComposeLayout, TileLayout, default_layout
 from tilewright.passes.analysis.threads import WARP, Threads, block_threads
 from tilewright.passes.tile.bulk_stores import with_bulk_stores
 from tilewright.passes.tile.gemm_shapes import check_mma, check_tcgen05
@@ -58,11 +59,30 @@ def choose_instructions(program: Program, target: Target) -> Program:
 def _kernel(kernel: Kernel, target: Target) -> Kernel:
     if not any(True for _ in walk_kinds(kernel.body, TileStmt)):
         return kernel
-    kernel = with_bulk_stores(_with_tensor_memory(kernel, target), target)
+    kernel = with_bulk_stores(_with_tensor_memory(_as_annotated(kernel), target), target)
     kernel = _with_boxes(_with_barrier(kernel))
     choice = _Choice(target, thread_count(kernel), _phases(kernel))
     body = choice.block(kernel.body, block_threads(kernel), {})
     return replace(kernel, body=_with_phases(body, choice.phases))
+
+
+def _as_annotated(kernel: Kernel) -> Kernel:
+    """Lay shared buffers out as the program says."""
+    said = {
+        name: layout
+        for each in walk_kinds(kernel.body, AnnotateTile)
+        if each.kind == "layout"
+        for name, layout in each.values
+        if isinstance(layout, TileLayout | ComposeLayout)
+    }
+    laid: dict[str, Expr] = {
+        each.var.name: replace(
+            each.var, type=replace(tensor_type(each.var), layout=said[each.var.name])
+        )
+        for each in walk_kinds(kernel.body, Allocate)
+        if each.var.name in said and tensor_type(each.var).space is Space.SHARED
+    }
+    return replace(kernel, body=substitute(kernel.body, laid)) if laid else kernel
 
 
 # ---------------------------------------------------------------------------- Tensor Memory
@@ -78,14 +98,8 @@ def _with_tensor_memory(kernel: Kernel, target: Target) -> Kernel:
     if not buffers:
         return kernel
     if target not in isa_tensor_memory.TARGETS:
-        raise TargetError(
-            f"{target} has no Tensor Memory",
-            code="missing-instruction",
-            location=buffers[0].location,
-            expected=str(isa_tensor_memory.TARGETS),
-            found=str(target),
-            hint="allocate the accumulator by T.alloc_fragment, and leave out mbar= of T.gemm",
-        )
+        hint = "allocate the accumulator by T.alloc_fragment, and leave out mbar= of T.gemm"
+        raise _no_tensor_memory(target, buffers[0].location, hint)
     products = [each for each in walk(kernel.body) if isinstance(each, GemmTile)]
     accumulators = {_name(each.c) for each in products}
     laid: dict[str, Expr] = {}
@@ -100,6 +114,17 @@ def _with_tensor_memory(kernel: Kernel, target: Target) -> Kernel:
             each.var.name, replace(kind, layout=layout), location=each.var.location
         )
     return replace(kernel, body=substitute(kernel.body, laid))
+
+
+def _no_tensor_memory(target: Target, where: Location | None, hint: str) -> TargetError:
+    return TargetError(
+        f"{target} has no Tensor Memory",
+        code="missing-instruction",
+        location=where,
+        expected=str(isa_tensor_memory.TARGETS),
+        found=str(target),
+        hint=hint,
+    )
 
 
 def _name(tile: Expr) -> str:
@@ -233,6 +258,10 @@ class _Choice:
 
     def product(self, stmt: GemmTile, here: Threads | None) -> GemmTile:
         """Choose the instruction of a product by where its accumulator is."""
+        if stmt.way == "tcgen05" and self.target not in isa_tensor_memory.TARGETS:
+            raise _no_tensor_memory(
+                self.target, stmt.location, "T.gemm takes a fragment: T.alloc_fragment"
+            )
         match tensor_type(stmt.c).space:
             case Space.TMEM:
                 check_tcgen05(stmt)
@@ -242,14 +271,17 @@ class _Choice:
                 check_mma(stmt, _count(here, self.threads), self.target)
                 return replace(stmt, way="mma")
             case space:
-                asked = "C of T.alloc_tmem" if stmt.way else "C of T.alloc_fragment or T.alloc_tmem"
+                asked, hint = "C of T.alloc_tmem", "T.gemm(A, B, C) takes a fragment too"
+                if not stmt.way:
+                    asked = "C of T.alloc_fragment or T.alloc_tmem"
+                    hint = "copy it to a fragment first, and back afterwards"
                 raise TileContractError(
                     "this product does not have its accumulator there",
                     code="tile-operand",
                     location=stmt.location,
                     expected=asked,
                     found=f"C, {_name(stmt.c)!r}, in {space.value} memory",
-                    hint="copy it to a fragment first, and back afterwards",
+                    hint=hint,
                 )
 
     def phase(self, barrier: Expr | None) -> Var | None:

@@ -8,7 +8,10 @@ end is zeros.
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.base.dtypes import INT32, UINT32
+from tilewright.base.errors import TileContractError
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
     AddressOf,
@@ -24,11 +27,12 @@ from tilewright.ir.expressions import (
 from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.statements import Block, If, Instruct
 from tilewright.ir.tile import CopyTile, ParallelTile
-from tilewright.ir.types import PointerType, ScalarType
+from tilewright.ir.types import PointerType, ScalarType, TensorType
 from tilewright.isa import named
+from tilewright.layout import image
 from tilewright.layout.fragment import Fragment, digit_of, divided
 from tilewright.passes.analysis.ranges import Ranges
-from tilewright.passes.tile.scene import THREAD, Names
+from tilewright.passes.tile.scene import TileScene
 
 _SIZES = (16, 8, 4)
 
@@ -67,23 +71,34 @@ def _aligned(tile: Expr, width: int, ranges: Ranges) -> bool:
     type = tensor_type(tile)
     # Buffers are laid out by this compiler; a tensor is compact, and aligned as it says.
     enough = type.space is Space.SHARED or type.align * 8 >= width * type.dtype.bits
-    return enough and type.layout is None and _divides(width, type.shape[-1], ranges)
+    plain = type.layout is None or (type.space is Space.SHARED and _in_runs(type, width))
+    return enough and plain and _divides(width, type.shape[-1], ranges)
+
+
+def _in_runs(buffer: TensorType, width: int) -> bool:
+    """Tell whether rows of a buffer in shared memory lie in aligned runs of `width` elements."""
+    shape = static_shape(buffer.shape)
+    if shape is None or buffer.layout is None or shape[-1] % width:
+        return False
+    (places,) = image(buffer.layout, shape).values()
+    runs = np.asarray(places).reshape(-1, width)
+    return bool(np.all(runs - runs[:, :1] == np.arange(width)) and np.all(runs[:, 0] % width == 0))
 
 
 def _divides(width: int, value: Expr, ranges: Ranges) -> bool:
     return ranges.divisor(value) % width == 0
 
 
-def copy_async(stmt: CopyTile, size: int, threads: int, names: Names) -> ParallelTile:
+def copy_async(stmt: CopyTile, size: int, scene: TileScene) -> ParallelTile:
     """Write a copy as a loop over its runs of `size` bytes, divided among the threads."""
     target = tensor_type(stmt.target)
     extents = static_shape(target.shape)
     assert extents is not None
     width = size * 8 // target.dtype.bits
     runs = (*(each for each in extents[:-1] if each != 1), extents[-1] // width)
-    layout = divided(runs, threads)
+    layout = divided(runs, scene.threads)
     vars = tuple(
-        names.variable(name, ScalarType(INT32))
+        scene.names.variable(name, ScalarType(INT32))
         for name in ("i", "j", "k", "l", "m", "n")[: len(runs)]
     )
     own = (*vars[:-1], binary("mul", vars[-1], width))
@@ -99,9 +114,31 @@ def copy_async(stmt: CopyTile, size: int, threads: int, names: Names) -> Paralle
         operands.append(Select(inside, taken, constant(0, UINT32), taken.type))
     form = named.COPY_16 if size == _SIZES[0] else named.COPY_FEW
     body: Block = (Instruct(form, tuple(operands), location=stmt.location),)
-    if (first := _first_of_replicas(layout)) is not None:
+    if (first := _first_of_replicas(layout, scene.thread)) is not None:
         body = (If(first, body, location=stmt.location),)
     return ParallelTile(vars, tuple(map(int32, runs)), body, layout, location=stmt.location)
+
+
+def landed(stmt: CopyTile) -> Block:
+    """Let each thread wait for what it copies, unless the program does that."""
+    if not stmt.waits:
+        return ()
+    where = stmt.location
+    wait = Instruct(named.COPIES_WAIT, (constant(0, UINT32),), location=where)
+    return (Instruct(named.COPIES_COMMIT, (), location=where), wait)
+
+
+def no_runs(stmt: CopyTile) -> TileContractError:
+    """Say that a copy cannot be carried out by instructions that land later."""
+    return TileContractError(
+        "this copy cannot be an asynchronous one",
+        code="tile-operand",
+        location=stmt.location,
+        expected="from global into shared memory, elements of one type, in runs of 4, 8 or 16 "
+        "bytes that are sure to be aligned on both sides, and zeros beyond the end",
+        found=f"{tensor_type(stmt.source)} to {tensor_type(stmt.target)}",
+        hint="T.copy(src, dst) copies it by the threads",
+    )
 
 
 def element(tile: Expr, counters: tuple[Expr, ...]) -> tuple[Expr, tuple[Expr, ...]]:
@@ -131,11 +168,11 @@ def _inside(tensor: Expr, indices: tuple[Expr, ...]) -> Expr | None:
     return found
 
 
-def _first_of_replicas(layout: Fragment) -> Expr | None:
+def _first_of_replicas(layout: Fragment, thread: Expr) -> Expr | None:
     """Say which of the threads that have one point is the first; `None` if each has its own."""
     found: Expr | None = None
     for each in layout.digits[0]:
         if each.dim is None:
-            test = binary("eq", digit_of(THREAD, each, layout.threads), 0)
+            test = binary("eq", digit_of(thread, each, layout.threads), 0)
             found = test if found is None else binary("logical_and", found, test)
     return found

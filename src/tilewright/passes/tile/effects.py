@@ -48,6 +48,11 @@ def accesses(stmt: Stmt) -> list[Access]:
     return [each for each in _accesses(stmt) if _is_shared(each.buffer)]
 
 
+def touched(stmt: Stmt) -> list[Access]:
+    """List what a statement accesses as `accesses` does, registers and fragments too."""
+    return list(_accesses(stmt))
+
+
 def _accesses(stmt: Stmt) -> Iterator[Access]:
     match stmt:
         case CopyTile():

@@ -12,7 +12,7 @@ from tilewright.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, DType, dty
 from tilewright.base.errors import TileContractError
 from tilewright.base.spaces import Space
 from tilewright.base.targets import Target
-from tilewright.ir.expressions import Expr, Var
+from tilewright.ir.expressions import Expr, Subview, Var
 from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.tile import GemmTile
 from tilewright.ir.visit import root
@@ -126,6 +126,8 @@ def check_mma(stmt: GemmTile, threads: int, target: Target) -> None:
     _require_types(stmt, found, [*INSTRUCTIONS], f"warps of {target}")
     for name, each in (("A", stmt.a), ("B", stmt.b)):
         _require_space(stmt, name, each, (Space.SHARED, Space.FRAGMENT))
+    for name, each in (("A", stmt.a), ("B", stmt.b), ("C", stmt.c)):
+        _require_itself(stmt, name, each)
     if not stmt.waits:
         raise TileContractError(
             "a product into registers is done by the threads themselves",
@@ -227,6 +229,26 @@ def _require_space(stmt: GemmTile, name: str, tile: Expr, spaces: Sequence[Space
         expected=" or ".join(each.value for each in spaces),
         found=f"{buffer.name if isinstance(buffer, Var) else name} in {kind.space.value} memory",
         hint="copy it to shared memory first",
+    )
+
+
+def _require_itself(stmt: GemmTile, name: str, tile: Expr) -> None:
+    """Refuse a fragment under another shape or type: its registers are those of its elements."""
+    view = tile
+    while isinstance(view, Subview):
+        view = view.source
+    kind = tensor_type(view)
+    if kind.space is not Space.FRAGMENT or isinstance(view, Var):
+        return
+    buffer = root(view)
+    raise TileContractError(
+        f"operand {name} of this product is a view of a fragment",
+        code="tile-operand",
+        location=stmt.location,
+        expected="a fragment as T.alloc_fragment has given it",
+        found=f"{kind}, of {buffer.name if isinstance(buffer, Var) else 'a fragment'}, "
+        f"{tensor_type(buffer)}",
+        hint="copy it to a fragment of its own: T.copy(view, fragment)",
     )
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.base.errors import FrontendError
+from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
     AddressOf,
@@ -50,7 +52,10 @@ from tilewright.passes.analysis.ranges import Ranges, analyse_ranges
 from tilewright.passes.tile.as_parallel import through
 
 _OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
-_ATOMICS = (atomics.atom, atomics.atom_cas, atomics.red)
+_ATOMICS = (
+    *(atomics.atom, atomics.atom_cas, atomics.red),
+    *(atomics.red_vector, atomics.red_halves),  # a vector lies in one row, aligned as its end is
+)
 
 
 def guard_accesses(kernel: Kernel, outside: Mapping[str, Expr]) -> Kernel:
@@ -196,7 +201,7 @@ class _Guarding:
                 body = self.block(stmt.body, known.assuming(stmt.condition))
                 return (replace(stmt, condition=condition, body=body),)
             case Store():
-                tests = self.tests(stmt.tensor, stmt.indices, known)
+                tests = self.tests(stmt.tensor, stmt.indices, known, stmt.location)
             case Instruct():
                 return self.instruct(stmt, known)
             case _:
@@ -232,7 +237,7 @@ class _Guarding:
         if stmt.form.declaration in _ATOMICS:
             for each in walk(stmt.operands):
                 if isinstance(each, AddressOf):
-                    tests += self.tests(each.tensor, each.indices, known)
+                    tests += self.tests(each.tensor, each.indices, known, stmt.location)
         for each in tests:
             known = known.assuming(each)
         pairs = paired_operands(stmt.form, stmt.operands)
@@ -242,11 +247,14 @@ class _Guarding:
         )
         return _under(tests, replace(stmt, operands=operands))
 
-    def tests(self, tensor: Expr, indices: Sequence[Expr], known: _Known) -> list[Binary]:
+    def tests(
+        self, tensor: Expr, indices: Sequence[Expr], known: _Known, where: Location | None
+    ) -> list[Binary]:
         """List what must hold for an element to be in its tensor, and is not known to."""
         tensor, at = through(tensor, indices)
         if tensor_type(tensor).space is not Space.GLOBAL:
             return []
+        _check_addressed(tensor, where)
         found: list[Binary] = []
         for index, extent in zip(at, tensor_type(tensor).shape, strict=True):
             for test in (binary("le", int32(0), index), binary("lt", index, extent)):
@@ -292,13 +300,29 @@ class _Guarding:
         return lambda node: self.value(node, known) if isinstance(node, Expr) else node
 
     def load(self, load: Load, known: _Known) -> Expr:
-        tests = self.tests(load.tensor, load.indices, known)
+        tests = self.tests(load.tensor, load.indices, known, load.location)
         if not tests:
             return load
         buffer = root(load.tensor)
         safe = self.outside.get(buffer.name) if isinstance(buffer, Var) else None
         zero = constant(0, load.dtype) if safe is None else cast(safe, load.dtype)
         return Select(_all(tests), load, zero, load.type, location=load.location)
+
+
+def _check_addressed(tensor: Expr, where: Location | None) -> None:
+    """Refuse the access of an element that has no address: it is a part of a byte."""
+    kind = tensor_type(tensor).dtype
+    if kind.bits * kind.lanes < 8:
+        buffer = root(tensor)
+        name = buffer.name if isinstance(buffer, Var) else "the tensor"
+        raise FrontendError(
+            f"an element of {name} is accessed by itself, and is only a part of a byte",
+            code="not-supported",
+            location=where,
+            expected="elements of 8 bits or more",
+            found=f"{kind}, {8 // kind.bits} to a byte",
+            hint="take the tensor as uint8, and numbers out of bytes by shifts",
+        )
 
 
 def _truth(condition: Expr, known: _Known) -> bool | None:

@@ -168,6 +168,8 @@ class Inference:
                 if not isinstance(layout, Fragment):
                     scene = replace(scene, layouts={name: layout, **scene.layouts})
                     continue
+                if layout.threads > use.scene.threads:
+                    raise _too_many(name, layout, use)
                 old = scene.fragments.get(name)
                 if old is not None and not same_places(old, layout):
                     raise _demanded_twice(name, old, layout, use.stmt, self.reasons[name])
@@ -312,6 +314,16 @@ def reduced_layout(source: Fragment, shape: tuple[int, ...], axis: int) -> Fragm
 
 
 # ---------------------------------------------------------------------------- errors
+
+
+def _too_many(name: str, layout: Fragment, use: Use) -> FrontendError:
+    return FrontendError(
+        f"{name} is to lie in more threads than there are",
+        code="layout-conflict",
+        location=use.stmt.location,
+        expected=f"at most {use.scene.threads} threads",
+        found=f"a layout over {layout.threads} threads",
+    )
 
 
 def _demanded_twice(

@@ -44,6 +44,7 @@ from tilewright.ir.statements import (
     While,
 )
 from tilewright.ir.tile import AllocateBarriers, CopyTile, GemmTile, TileStmt
+from tilewright.ir.types import TensorType
 from tilewright.ir.visit import root, walk, walk_kinds, walk_statements
 from tilewright.isa import named
 from tilewright.isa.declaration import Form
@@ -52,22 +53,36 @@ from tilewright.passes.tile.effects import Access, accesses
 from tilewright.passes.tile.parting import divergent, parts, varies
 from tilewright.passes.tile.scene import TileScene, all_come, narrowed, scene_of
 
+# The first of some threads of a CTA, and their number.
+_Some = tuple[int, int]
+
 
 @dataclass(frozen=True)
 class _Pending:
-    """An access since the threads last met: of a whole buffer (`None`), or of a part of it."""
+    """An access since the threads last met: of a whole buffer (`None`), or of a part of it.
+
+    `by` are the threads, where only they come and barriers of the program order what they do.
+    """
 
     buffer: str
     write: bool
     part: Box | None
+    by: _Some | None = None
+
+    def is_handed_on(self, by: _Some | None) -> bool:
+        """Tell what other threads order by barriers of the program, as these do."""
+        if self.by is None or by is None:
+            return False
+        (first, count), (other, more) = self.by, by
+        return first + count <= other or other + more <= first
 
 
 @dataclass(frozen=True)
 class _State:
     """What is known at a point of the program.
 
-    `landing` are buffers that copies under way write to, `unfenced` those that threads have
-    written since their last proxy fence, or read where agents write.
+    `landing` are buffers that copies under way write to, `unfenced` those, and tensors, that
+    threads have written since their last proxy fence, or read where agents write.
     """
 
     pending: frozenset[_Pending] = frozenset()
@@ -118,7 +133,7 @@ class _Insertion:
         nodes = list(walk(kernel.body))
         self.divergent = divergent(kernel)
         self.barriers = {e.var.name for e in nodes if isinstance(e, AllocateBarriers)}
-        # What agents read of shared memory somewhere, and what they write.
+        # What agents read of memory somewhere, and what they write.
         self.read_by_agents, self.written_by_agents = (
             {
                 access.buffer.name
@@ -129,6 +144,7 @@ class _Insertion:
             }
             for mode in ("read", "write")
         )
+        self.tensors = {each.name for each in kernel.params if isinstance(each.type, TensorType)}
         self.tensor = {
             each.var.name
             for each in nodes
@@ -158,12 +174,12 @@ class _Insertion:
         """Give what goes before a statement, the statement, and the state after it."""
         if isinstance(stmt, If | For | While):
             # What conflicts inside with what is pending here meets one barrier, before it.
-            inside = self.inside(stmt)
-            before, state = self.met(inside, state, stmt.location)
+            inside, by = self.inside(stmt), self.ordered_apart(stmt)
+            before, state = self.met(inside, state, stmt.location, by)
             if self.parts(stmt):
                 if isinstance(stmt, If):
                     stmt = self.apart(stmt, state)
-                return before, stmt, self.after(inside, state)
+                return before, stmt, self.after(inside, state, by)
             return before, *self.control(stmt, state)
         match stmt:
             case Instruct() if stmt.form == named.CTA_SYNC and as_constant(stmt.operands[0]) == 0:
@@ -194,6 +210,24 @@ class _Insertion:
             arms.append(arm)
         self.scene, self.loops = whole, loops
         return replace(stmt, then=arms[0], orelse=arms[1])
+
+    def ordered_apart(self, stmt: If | For | While) -> _Some | None:
+        """Give the threads that come into a branch, if barriers of the program order them there.
+
+        A barrier of the CTA would wait for those that wait, at the program's, for these.
+        """
+        if not isinstance(stmt, If) or stmt.orelse or not self.parts(stmt):
+            return None
+        if not any(self.is_own_barrier(each) for each in walk_kinds(stmt.then, Instruct)):
+            return None
+        inner = narrowed(self.scene, stmt.condition, True)
+        return inner.first, inner.threads
+
+    def is_own_barrier(self, stmt: Instruct) -> bool:
+        """Tell an instruction on an mbarrier of the program, or on a barrier that has a number."""
+        if stmt.form in (named.BARRIER_SYNC, named.BARRIER_ARRIVE):
+            return as_constant(stmt.operands[0]) != 0
+        return any(isinstance(each, Var) and each.name in self.barriers for each in walk(stmt))
 
     def control(self, stmt: If | For | While, state: _State) -> tuple[Stmt, _State]:
         """Insert what the blocks of a statement need, which all threads go through together."""
@@ -234,10 +268,14 @@ class _Insertion:
         return [each for inner in walk_statements(stmt) for each in self.of(inner)]
 
     def met(
-        self, own: Iterable[Access], state: _State, where: Location | None
+        self,
+        own: Iterable[Access],
+        state: _State,
+        where: Location | None,
+        by: _Some | None = None,
     ) -> tuple[Sequence[Stmt], _State]:
         """Give the barrier that accesses need before them, if they do, and the state after it."""
-        if not any(self.conflicts(each, state) for each in own):
+        if not any(self.conflicts(each, state, by) for each in own):
             return (), state
         tensor = any(each.buffer in self.tensor for each in state.pending)
         before = [*self.fences(state, where)]
@@ -249,13 +287,18 @@ class _Insertion:
     def fences(self, state: _State, where: Location | None) -> Sequence[Stmt]:
         """Give the fence that orders what threads did before what agents are to do there."""
         needed = state.unfenced & (self.read_by_agents | self.written_by_agents)
-        return [_issue(named.FENCE_PROXY_ASYNC_SHARED, where)] * bool(needed)
+        if not needed:
+            return []
+        everywhere = needed & self.tensors
+        fence = named.FENCE_PROXY_ASYNC if everywhere else named.FENCE_PROXY_ASYNC_SHARED
+        return [_issue(fence, where)]
 
-    def conflicts(self, access: Access, state: _State) -> bool:
+    def conflicts(self, access: Access, state: _State, by: _Some | None) -> bool:
         """Tell whether an access has to wait until the threads have met."""
         name, part = access.buffer.name, self.part(access.tile)
+        pending = [each for each in state.pending if not each.is_handed_on(by)]
         if access.by_agent and name in state.unfenced:
-            return True
+            return by is None or any(each.buffer == name for each in pending)
         over = self.same.get(name, ())
         return any(
             each.buffer in over
@@ -264,7 +307,7 @@ class _Insertion:
                 and (each.write or access.mode == "write")
                 and not apart(each.part, part)
             )
-            for each in state.pending
+            for each in pending
         )
 
     def begun(self, stmt: Stmt, own: Iterable[Access], state: _State) -> _State:
@@ -281,13 +324,13 @@ class _Insertion:
             case _:
                 return self.after(own, state)
 
-    def after(self, own: Iterable[Access], state: _State) -> _State:
+    def after(self, own: Iterable[Access], state: _State, by: _Some | None = None) -> _State:
         """Add accesses by the threads themselves."""
-        made = {_Pending(e.buffer.name, e.mode == "write", self.part(e.tile)) for e in own}
+        made = {_Pending(e.buffer.name, e.mode == "write", self.part(e.tile), by) for e in own}
         touched = {
             each.buffer.name
             for each in own
-            if tensor_type(each.buffer).space is Space.SHARED
+            if tensor_type(each.buffer).space in (Space.SHARED, Space.GLOBAL)
             and not each.by_agent
             and (each.mode == "write" or each.buffer.name in self.written_by_agents)
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tilewright.base.dtypes import BOOL, dtype
 from tilewright.base.errors import FrontendError
+from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.ir.expressions import (
     AddressOf,
@@ -27,7 +28,7 @@ from tilewright.ir.types import PointerType, ScalarType, TensorType
 from tilewright.isa import atomics, named
 from tilewright.isa.declaration import Form
 from tilewright.passes.tile.as_parallel import counters, element
-from tilewright.passes.tile.scene import TileScene
+from tilewright.passes.tile.scene import Names, TileScene
 
 _LETTERS = {"int": "s", "uint": "u", "float": "f"}
 _OPERATIONS = {"add": "add", "max": "max", "min": "min", "or": "or"}
@@ -51,7 +52,8 @@ def atomic_as_parallel(stmt: AtomicTile, scene: TileScene) -> ParallelTile:
     address = AddressOf(tensor, indices, pointer, location=stmt.location)
     form = _form(stmt, kind)
     if form is None:
-        body = _by_exchange(stmt, kind.space, address, value, scene)
+        names = scene.names
+        body = by_exchange(stmt.op, kind.space, address, value, names, stmt.location)
     else:
         bits = dtype(f"uint{kind.dtype.bits}")
         raw = value if stmt.op != "or" or value.dtype == bits else Bitcast(value, ScalarType(bits))
@@ -60,27 +62,30 @@ def atomic_as_parallel(stmt: AtomicTile, scene: TileScene) -> ParallelTile:
 
 
 def _form(stmt: AtomicTile, kind: TensorType) -> Form | None:
+    sem = _RELEASING[stmt.order]
+    space = "global" if kind.space is Space.GLOBAL else "shared"
+    half = {"float16": "f16", "bfloat16": "bf16"}.get(kind.dtype.name)
+    if half is not None and stmt.op == "add" and not sem:
+        return named.form(atomics.red_halves, space=space, type=half)
     letter = "b" if stmt.op == "or" else _LETTERS.get(kind.dtype.kind, "b")
     name = "u64" if (stmt.op, kind.dtype.name) == ("add", "int64") else f"{letter}{kind.dtype.bits}"
-    space = "global" if kind.space is Space.GLOBAL else "shared"
     try:
-        sem = _RELEASING[stmt.order]
         return named.form(atomics.red, sem=sem, space=space, op=_OPERATIONS[stmt.op], type=name)
     except AssertionError:
         return None
 
 
-def _by_exchange(
-    stmt: AtomicTile, where_to: Space, address: Expr, value: Expr, scene: TileScene
+def by_exchange(
+    op: str, where_to: Space, address: Expr, value: Expr, names: Names, where: Location | None
 ) -> Block:
     """Replace an element by the combined one until it is still what it was combined with.
 
     The first value is a guess: what is there an atomic operation tells, never a plain read.
     """
-    kind, where = value.dtype, stmt.location
+    kind = value.dtype
     if kind.bits not in (16, 32, 64):
         raise FrontendError(
-            f"there is no atomic {stmt.op} on {kind}",
+            f"there is no atomic {op} on {kind}",
             code="operand-type",
             location=where,
             expected="elements of 16, 32 or 64 bits",
@@ -89,10 +94,10 @@ def _by_exchange(
     bits = dtype(f"uint{kind.bits}")
     space = "global" if where_to is Space.GLOBAL else "shared"
     form = named.form(atomics.atom_cas, space=space, type=f"b{kind.bits}")
-    variable = scene.names.variable
+    variable = names.variable
     old, again = variable("old", ScalarType(bits)), variable("again", ScalarType(BOOL))
     expected, added = variable("expected", ScalarType(bits)), variable("value", value.type)
-    combined = binary(_OPERATIONS[stmt.op], Bitcast(expected, value.type), added)
+    combined = binary(_OPERATIONS[op], Bitcast(expected, value.type), added)
     new = Bitcast(cast(combined, kind), ScalarType(bits))
     body: Block = (
         Bind(expected, old),

@@ -191,7 +191,8 @@ def _matrices(fragment: Fragment, dtype: DType) -> _Matrices | None:
         return None
     pack = 32 // dtype.bits
     rows, columns = fragment.groups
-    for turned in (False, True)[:pack]:
+    # What is turned are elements of 16 bits: others would come apart.
+    for turned in (False, True) if dtype.bits == 16 else (False,):
         across, along = (columns, rows) if turned else (rows, columns)
         lanes = _peeled(across, 8, _WORDS, tx)
         runs = _peeled(_peeled(along, pack, 1, m), _WORDS, 1, tx)

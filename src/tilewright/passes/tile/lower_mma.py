@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilewright.base.dtypes import INT32, UINT32, DType
 from tilewright.base.errors import FrontendError, TileContractError
 from tilewright.base.locations import Location
@@ -27,7 +29,7 @@ from tilewright.ir.expressions import (
     constant,
     int32,
 )
-from tilewright.ir.shapes import tensor_type
+from tilewright.ir.shapes import static_shape, tensor_type
 from tilewright.ir.statements import Allocate, Apply, Block, For, If, Stmt, Store
 from tilewright.ir.tile import GemmTile
 from tilewright.ir.types import ScalarType, TensorType
@@ -37,6 +39,7 @@ from tilewright.isa.named import form
 from tilewright.layout import TileLayout, default_layout, laneid, m
 from tilewright.layout.axes import tx
 from tilewright.layout.fragment import Fragment
+from tilewright.layout.image import image
 from tilewright.layout.spec import Iter
 from tilewright.passes.tile.fragments import same_places
 from tilewright.passes.tile.gemm_shapes import INSTRUCTIONS, Problem, grid_of, problem
@@ -45,6 +48,7 @@ from tilewright.passes.tile.views import box, extents_of, held, joined, matrix, 
 from tilewright.passes.tile.warp_grid import COLUMNS, ROWS
 
 _WARP = 32
+_ROW_BITS = 128  # of a matrix that one lane names
 Grid = tuple[int, int]
 
 # ---------------------------------------------------------------------------- fragments
@@ -170,10 +174,10 @@ def lower_mma(stmt: GemmTile, scene: TileScene) -> Block:
             views.append(_of_step(each, own, found, step))
             continue
         # Matrices are only turned where elements have 16 bits.
-        turned = each.transposed and found.inputs.bits != 16
-        array = _array(scene, each, found.inputs if turned else UINT32)
+        single = (each.transposed and found.inputs.bits != 16) or not _has_rows(each.tile)
+        array = _array(scene, each, found.inputs if single else UINT32)
         allocated.append(Allocate(array, location=stmt.location))
-        if turned:
+        if single:
             body += _by_element(each, array, found, step, scene)
         else:
             body += _loads(each, array, found, step, stmt.location)
@@ -291,6 +295,23 @@ def _loads(
     return (Apply(instruction, (registers, flat), "warp", location=where),)
 
 
+def _has_rows(tile: Expr) -> bool:
+    """Tell whether the rows of 8 × 8 matrices lie where they can be read at once.
+
+    Layouts of a program's own need not: a row has 16 bytes side by side, aligned to as many.
+    """
+    kind = tensor_type(root(tile))
+    shape = static_shape(kind.shape)
+    if kind.layout is None or shape is None:
+        return True
+    count = _ROW_BITS // kind.dtype.bits
+    if shape[-1] % count:
+        return False
+    addresses = image(kind.layout, shape)[m.name].reshape(-1, count)
+    first = addresses[:, :1]
+    return not (first % count).any() and np.array_equal(addresses, first + np.arange(count))
+
+
 def _by_element(
     operand: _Operand, array: Var, found: Problem, step: Var, scene: TileScene
 ) -> Block:
@@ -303,7 +324,8 @@ def _by_element(
     )
     k = step * found.step + (deep * 4 + lane % 4) * pack + part
     row = operand.first + block * operand.unit + half * 8 + lane // 4
-    value = Load(tile, (k, row), ScalarType(found.inputs), location=where)
+    indices = (k, row) if operand.transposed else (row, k)
+    value = Load(tile, indices, ScalarType(found.inputs), location=where)
     index = (block * operand.words + deep * halves + half) * pack + part
     body: Block = (Store(array, (index,), value, location=where),)
     for counter, count in ((part, pack), (half, halves), (deep, 2), (block, operand.blocks)):

@@ -37,14 +37,16 @@ from tilewright.passes.analysis.ranges import analyse_ranges
 from tilewright.passes.tile.as_parallel import (
     by_each_thread,
     copy_as_parallel,
+    elements_of_buffers,
     fill_as_parallel,
     in_blocks,
     is_own,
     of_buffers,
 )
-from tilewright.passes.tile.copy_async import copy_async, run_bytes
+from tilewright.passes.tile.copy_async import copy_async, landed, no_runs, run_bytes
 from tilewright.passes.tile.guard_accesses import guard_accesses
 from tilewright.passes.tile.infer_layouts import Inference, fragments_of
+from tilewright.passes.tile.join_atomics import join_atomics
 from tilewright.passes.tile.lower_atomic import atomic_as_parallel
 from tilewright.passes.tile.lower_gemm import lower_gemm, operands, shared_align
 from tilewright.passes.tile.lower_matrix_copy import lower_matrix_copy, with_swizzles
@@ -71,14 +73,15 @@ def _kernel(kernel: Kernel, target: Target) -> Kernel:
     if not any(True for _ in walk_kinds(kernel, TileStmt)):
         return kernel
     scene = replace(scene_of(kernel, target), ranges=analyse_ranges(kernel))
-    body = _as_loops(kernel.body, scene)
+    body = _as_loops(elements_of_buffers(kernel.body), scene)
     scene = Inference(body, scene, _demands).solve()
     scene = with_swizzles(body, scene, fixed_buffers(kernel))
     buffers = fragments_of(body)
     registers = {name: registers_of(each, scene.fragments[name]) for name, each in buffers.items()}
     body = _laid_out(body, scene)
     body = _lower(body, replace(scene, registers=registers))
-    return vectorize_loops(guard_accesses(replace(kernel, body=body), _outside(kernel)))
+    lowered = join_atomics(replace(kernel, body=body), target)
+    return vectorize_loops(guard_accesses(lowered, _outside(kernel)))
 
 
 def _outside(kernel: Kernel) -> dict[str, Expr]:
@@ -119,9 +122,9 @@ def _as_loop(stmt: TileStmt, scene: TileScene) -> Block:
             return by_each_thread(of_buffers(fill_as_parallel(stmt, scene)))
         case CopyTile(way="cp_async"):
             size = run_bytes(stmt, scene.ranges)
-            if size is not None:
-                return (copy_async(stmt, size, scene.threads, scene.names),)
-            return (in_blocks(of_buffers(copy_as_parallel(stmt, scene)), scene),)
+            if size is None:
+                raise no_runs(stmt)
+            return (copy_async(stmt, size, scene), *landed(stmt))
         case CopyTile():
             return (in_blocks(of_buffers(copy_as_parallel(stmt, scene)), scene),)
         case FillTile():

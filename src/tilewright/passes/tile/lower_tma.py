@@ -59,7 +59,7 @@ def check_tma(stmt: CopyTile, target: Target) -> None:
             location=stmt.location,
             expected=str(named.form(tensor_load, dim="2d", space="shared::cta").targets),
             found=str(target),
-            hint='leave prefer_instruction= out, or take "cp_async"',
+            hint="copy by T.copy(…) without prefer_instruction=, or by T.async_copy(…)",
         )
     error = refusal(stmt)
     if error is not None:

@@ -2,7 +2,8 @@
 
 May import `base`, `isa`, `ir` and the modules of this folder above. A copy from global into shared
 memory is begun some turns early, into one of several versions of its buffer, where the
-dependences allow it: `_Loop.refusal` has what does not. Everything else stays where it is.
+dependences allow it: `_Loop.refusal` has what does not. Everything else stays where it is. What
+runs when may also be decided by the program: see `schedule_loops`.
 
     for k in T.Pipelined(n, num_stages=3): T.copy(A[k * 64], a); use(a)
     # -> begin turns 0 and 1; for k in range(n): wait for turn k; begin turn k + 2; use(a[k % 3])
@@ -22,36 +23,36 @@ from tilewright.ir.expressions import (
     Load,
     Read,
     SpecialRegister,
-    Subview,
     Var,
     as_constant,
     binary,
     constant,
     int32,
 )
-from tilewright.ir.rewrite import map_statements, rewrite, substitute
+from tilewright.ir.rewrite import map_statements, substitute
 from tilewright.ir.shapes import tensor_type
 from tilewright.ir.statements import (
-    Allocate,
     Bind,
     Block,
+    Declare,
     For,
     If,
     Instruct,
     Kernel,
     Program,
     Stmt,
-    Store,
 )
-from tilewright.ir.tile import AnnotateTile, CopyTile, PipelinedTile
+from tilewright.ir.tile import CopyTile, PipelinedTile
 from tilewright.ir.types import ScalarType
-from tilewright.ir.visit import Node, children, root, walk, walk_kinds, walk_statements, written
+from tilewright.ir.visit import root, walk, walk_kinds, walk_statements, written
 from tilewright.isa import named
 from tilewright.passes.analysis.ranges import analyse_ranges
 from tilewright.passes.tile.copy_async import run_bytes
 from tilewright.passes.tile.effects import Access, accesses
 from tilewright.passes.tile.notes import Note
 from tilewright.passes.tile.scene import Names
+from tilewright.passes.tile.schedule_loops import Surroundings, schedule_loop
+from tilewright.passes.tile.versions import Versions, covers, laid_out, used_outside
 
 _INDEX = ScalarType(INT32)
 
@@ -75,8 +76,14 @@ class _Pipelining:
         self.has_copies = target in named.COPIES_COMMIT.targets
         self.notes = notes
         self.ranges = analyse_ranges(kernel)
-        # The buffers that get versions: their variables as they are then.
-        self.versioned: dict[str, Var] = {}
+        self.versions = Versions()
+        self.surroundings = Surroundings(
+            self.names,
+            self.versions,
+            self.ranges,
+            frozenset(each.var.name for each in walk_kinds(kernel.body, Declare)),
+            self.has_copies,
+        )
 
     def kernel(self) -> Kernel:
         """Give the kernel without pipelined loops."""
@@ -86,26 +93,20 @@ class _Pipelining:
             self.given.body,
             lambda stmt: self.loop(stmt) if isinstance(stmt, PipelinedTile) else None,
         )
-        body = map_statements(body, self.allocation)
+        body = map_statements(body, self.versions.allocation)
         return replace(self.given, body=body)
-
-    def allocation(self, stmt: Stmt) -> Stmt | None:
-        """Allocate all versions of a buffer."""
-        if isinstance(stmt, Allocate) and stmt.var.name in self.versioned:
-            return replace(stmt, var=self.versioned[stmt.var.name])
-        return None
 
     def loop(self, stmt: PipelinedTile) -> Block:
         """Replace a pipelined loop, whose inner ones are replaced already."""
+        if stmt.stage is not None:
+            return schedule_loop(stmt, self.given.body, self.surroundings)
         early = self.early(stmt) if stmt.stages > 1 else []
         if not early:
             return (_plain(stmt, stmt.body),)
         for each in early:
             buffer = root(each.target)
             assert isinstance(buffer, Var)
-            type = tensor_type(buffer)
-            shape = (int32(stmt.stages), *type.shape)
-            self.versioned[buffer.name] = replace(buffer, type=replace(type, shape=shape))
+            self.versions.add(buffer, stmt.stages)
         return self.pipelined(stmt, early)
 
     # ---- what may be begun early
@@ -142,7 +143,7 @@ class _Pipelining:
         wait = Instruct(named.COPIES_WAIT, (constant(ahead - 1, UINT32),), location=where)
         following = self.begin(stmt, early, binary("add", stmt.var, ahead))
         rest = tuple(each for each in stmt.body if not any(each is copy for copy in early))
-        rest = self.with_version(rest, version)
+        rest = self.versions.select(rest, version)
         body = (bound, wait, *following, _commit(stmt), *rest)
         return (*before, _plain(stmt, body))
 
@@ -167,43 +168,13 @@ class _Pipelining:
                 way = "simt" if run_bytes(each, self.ranges) is None else "cp_async"
                 source = substitute(each.source, values)
                 moved = replace(each, source=source, waits=False, way=way)
-                copies += self.with_version((moved,), self.version(stmt, turn))
+                copies += self.versions.select((moved,), self.version(stmt, turn))
         exists = binary("lt", turn, stmt.stop)
         if as_constant(exists) is False:
             return ()
         if as_constant(exists) is True:
             return (*binds, *copies)
         return (*binds, If(exists, tuple(copies), location=stmt.location))
-
-    def with_version(self, block: Block, version: Expr) -> Block:
-        """Let statements use a version of the buffers that have several."""
-
-        def element(node: Load) -> Expr | None:
-            if isinstance(node.tensor, Var) and node.tensor.name in self.versioned:
-                var = self.versioned[node.tensor.name]
-                return replace(node, tensor=var, indices=(version, *node.indices))
-            return None
-
-        def store(node: Store) -> Stmt | None:
-            if isinstance(node.tensor, Var) and node.tensor.name in self.versioned:
-                var = self.versioned[node.tensor.name]
-                indices = (version, *(rewrite(each, rules) for each in node.indices))
-                return replace(node, tensor=var, indices=indices, value=rewrite(node.value, rules))
-            return None
-
-        def whole(node: Var) -> Expr | None:
-            if node.name not in self.versioned or len(tensor_type(node).shape) == len(
-                tensor_type(self.versioned[node.name]).shape
-            ):
-                return None
-            var, type = self.versioned[node.name], tensor_type(node)
-            rank = len(type.shape)
-            starts = (version, *(int32(0) for _ in range(rank)))
-            dropped = (True, *(False for _ in range(rank)))
-            return Subview(var, starts, (1,) * (rank + 1), dropped, type)
-
-        rules = ((Load, element), (Var, whole))
-        return rewrite(block, (*rules, (Store, store)), top_down=True)
 
 
 def _plain(stmt: PipelinedTile, body: Block) -> For:
@@ -220,13 +191,8 @@ class _Loop:
     def __init__(self, stmt: PipelinedTile, kernel: Block) -> None:
         self.stmt = stmt
         self.body = stmt.body
-        self.laid_out = {
-            name
-            for each in walk_kinds(kernel, AnnotateTile)
-            if each.kind == "layout"
-            for name, _ in each.values
-        }
-        self.outside = {each.name for each in _uses(kernel, stmt.var)}
+        self.laid_out = laid_out(kernel)
+        self.outside = used_outside(kernel, stmt.var)
         self.accessed: list[list[Access]] = [
             [
                 access
@@ -252,7 +218,7 @@ class _Loop:
         at = next(i for i, each in enumerate(self.body) if each is copy)
         if tensor_type(copy.source).dtype != tensor_type(buffer).dtype:
             return "it converts elements"
-        if not _covers(copy.target, buffer):
+        if not covers(copy.target, buffer):
             return f"it writes a part of {buffer.name} only"
         if not copy.waits or copy.way not in (None, "simt", "cp_async"):
             return "the program says how it is carried out"
@@ -295,30 +261,3 @@ class _Loop:
 def _name(tensor: Expr) -> str:
     buffer = root(tensor)
     return buffer.name if isinstance(buffer, Var) else ""
-
-
-def _covers(tile: Expr, buffer: Var) -> bool:
-    """Tell whether a tile is all of a buffer."""
-    if isinstance(tile, Subview):
-        whole = all(as_constant(each) == 0 for each in tile.starts)
-        extents = [each for each in tensor_type(tile).shape if as_constant(each) != 1]
-        own = [each for each in tensor_type(buffer).shape if as_constant(each) != 1]
-        return whole and extents == own and tile.source == buffer
-    return tile == buffer
-
-
-def _uses(block: Block, counter: Var) -> list[Var]:
-    """List the variables that a kernel uses, but for allocations and the loop of a counter."""
-    found: list[Var] = []
-    pending: list[Node] = list(block)
-    while pending:
-        match pending.pop():
-            case PipelinedTile(var=var) if var == counter:
-                pass
-            case Allocate():
-                pass
-            case Var() as each:
-                found.append(each)
-            case each:
-                pending += children(each)
-    return found
