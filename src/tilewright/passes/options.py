@@ -15,12 +15,10 @@ from tilewright.passes.tile.notes import Note
 class Options:
     """The choices of a compilation.
 
-    `contract` lets products be contracted with sums (`contract_products`); `fast_math` allows
-    approximations of less accuracy for divisions, roots and elementary functions. `dumps` are
-    breakpoints to add (`show_state`), `notes` a list that gets what is not done, and why.
+    `contract` lets products be contracted with sums (`contract_products`). `dumps` are breakpoints
+    to add (`show_state`), `notes` a list that gets what is not done, and why.
     """
 
     contract: bool = True
-    fast_math: bool = False
     dumps: tuple[Dump, ...] = ()
     notes: list[Note] | None = None
