@@ -10,7 +10,7 @@ import pytest
 
 import tilewright
 from tilewright import tile as T
-from tilewright.base.errors import CheckError, FrontendError
+from tilewright.base.errors import CheckError, FrontendError, LaunchError
 
 F = np.float32
 
@@ -533,6 +533,28 @@ def test_annotations_are_hints_that_are_known() -> None:
     a, c = np.arange(64, dtype=F), np.zeros(64, F)
     run(kernel, a, c)
     np.testing.assert_array_equal(c, a[::-1])
+
+
+def test_blocks_that_an_sm_is_to_hold_are_told_to_the_compiler() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.annotate_min_blocks_per_sm(2)
+            T.fill(A, 1)
+
+    assert "__launch_bounds__(32, 2)" in tilewright.compile(kernel, "sm_90a").source
+
+
+def test_blocks_that_no_sm_holds_are_refused() -> None:
+    with pytest.raises(LaunchError, match="'min_blocks_per_sm'") as error:
+
+        @T.prim_func
+        def kernel(A: T.Tensor((64,), "float32")):
+            with T.Kernel(1, threads=32):
+                T.annotate_min_blocks_per_sm(33)
+                T.fill(A, 1)
+
+    assert error.value.location is not None and error.value.location.file == __file__
 
 
 def test_a_fragment_whose_scope_is_shared_memory_is_a_shared_buffer() -> None:

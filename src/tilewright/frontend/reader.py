@@ -306,7 +306,7 @@ class Reader(StatementReader):
             opened.entry.launch,
             body,
             tuple(each for each in symbols if each.name not in taken),
-            opened.entry.attributes,
+            (*opened.entry.attributes, *self.builder.attributes.get("bounds", ())),
             int(self.builder.attributes.get("shared_bytes", 0)),
             location=opened.entry.location,
         )

@@ -16,6 +16,7 @@ from tilewright.base.errors import FrontendError, TilewrightError
 from tilewright.base.locations import Location
 from tilewright.base.spaces import Space
 from tilewright.frontend.builder import argument_place, current, here, placed
+from tilewright.frontend.entry import KernelAttributes
 from tilewright.frontend.tensors import Tensor
 from tilewright.frontend.values import as_dtype, as_tuple, stored
 from tilewright.ir.expressions import Expr, Var, as_constant
@@ -287,6 +288,14 @@ def advise(*values: Any, **named: Any) -> None:
     del values, named
 
 
+def annotate_min_blocks_per_sm(value: int) -> None:
+    """Let the compiler keep to as few registers as so many blocks at a time leave, 1 to 32.
+
+    Raises `LaunchError` (`launch-shape`) for another number.
+    """
+    current().attributes["bounds"] = KernelAttributes(min_blocks_per_sm=value).attributes()
+
+
 def index_to_coordinates(index: Any, shape: Sequence[Any]) -> list[Any]:
     """Give the indices of the element of a number, counted row by row."""
     found: list[Any] = []
@@ -303,7 +312,7 @@ FUNCTIONS: dict[str, Any] = {
     "annotate_safe_value": annotate_safe_value,
     "annotate_l2_hit_ratio": advise,
     "annotate_restrict_buffers": advise,
-    "annotate_min_blocks_per_sm": advise,
+    "annotate_min_blocks_per_sm": annotate_min_blocks_per_sm,
     "index_to_coordinates": index_to_coordinates,
     "make_swizzled_layout": swizzled_layout,
     "make_linear_layout": linear_layout,
