@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tilewright import driver
+from tilewright.jit import profiler, utilities
 from tilewright.runtime import cuda_driver
 
 ROOT = Path(__file__).parent.parent
@@ -62,5 +63,5 @@ def seed() -> Path:
 @pytest.fixture
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the driver find no GPU, whatever the machine has."""
-    for module in (cuda_driver, driver):
+    for module in (cuda_driver, driver, profiler, utilities):
         monkeypatch.setattr(module, "find_gpu", lambda ordinal=0: None)

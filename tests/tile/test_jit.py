@@ -269,6 +269,7 @@ def test_sources_are_shown_and_written(tmp_path: Path, capsys: pytest.CaptureFix
 # ---------------------------------------------------------------------------- measuring, tuning
 
 
+@pytest.mark.usefixtures("without_gpu")
 def test_a_simulated_time_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
     calls: list[int] = []
     spent = do_bench(lambda: calls.append(1), warmup=10, rep=10, backend="cupti")
@@ -286,6 +287,7 @@ def test_a_profiler_compares_with_a_reference() -> None:
         profiler.assert_allclose(lambda a: a * 4 + 1)
 
 
+@pytest.mark.usefixtures("without_gpu")
 def test_tuning_takes_what_compiles(capsys: pytest.CaptureFixture[str]) -> None:
     @autotune(configs=[{"threads": 4096}, {"threads": 64}, {"threads": 32}])
     @jit(target="sm_90a")
@@ -305,6 +307,7 @@ def test_tuning_takes_what_compiles(capsys: pytest.CaptureFixture[str]) -> None:
     assert (tuned(a, threads=32) == a).all()
 
 
+@pytest.mark.usefixtures("without_gpu")
 def test_a_tuner_is_set_up_step_by_step() -> None:
     tuner = AutoTuner.from_kernel(scale, [{"N": 64, "factor": 2.0}])
     found = tuner.set_compile_args(out_idx=[-1], target="sm_90a").set_profile_args().run()

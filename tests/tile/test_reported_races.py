@@ -418,6 +418,7 @@ def test_2890_a_kernel_does_not_depend_on_those_before_it() -> None:
     assert len(set(alone.values())) == 3
 
 
+@pytest.mark.usefixtures("without_gpu")
 def test_1250_what_was_tuned_is_taken_for_what_is_alike_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
