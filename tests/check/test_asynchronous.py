@@ -229,7 +229,8 @@ def test_who_writes_global_memory_fences_before_an_agent_reads_it(
     how: str, ctas: int, fault: dict[str, Any], kind: str
 ) -> None:
     arrays = zeros(64), zeros(1, dtype="uint32"), zeros(64)
-    for good in ({}, {"writer": ASYNC + ".global"}, {"reader": ASYNC}):
+    fences: tuple[dict[str, Any], ...] = ({}, {"writer": ASYNC + ".global"}, {"reader": ASYNC})
+    for good in fences:
         kernel = passed_on(how=how, ctas=ctas, **good)
         copies = [np.copy(each) for each in arrays]
         assert found(kernel, *copies, target="sm_90a") == []

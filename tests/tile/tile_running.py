@@ -21,7 +21,7 @@ def integers(seed: int, *shape: int, dtype: Any = np.float32) -> np.ndarray:
     return np.random.default_rng(seed).integers(-20, 21, shape).astype(dtype)
 
 
-def run(kernel: Any, *arrays: np.ndarray, arch: str = "sm_90a") -> Any:
+def run(kernel: Any, *arrays: np.ndarray | np.generic, arch: str = "sm_90a") -> Any:
     """Run a kernel under the checker, which must find nothing."""
     executable = tilewright.compile(kernel, target=arch, backend="sim", check=True)
     executable(*arrays)
