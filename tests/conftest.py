@@ -28,6 +28,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cpu", default=None, help="LLVM's name of the processor to make code for")
     parser.addoption(
+        "--on-gpu", action="store_true", help="run kernels of tests/tile on the GPU, too"
+    )
+    parser.addoption(
         "--mutants", default="some", choices=("some", "all"), help="how many faults to try"
     )
 
