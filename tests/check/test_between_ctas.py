@@ -278,6 +278,28 @@ def test_the_barrier_of_a_cluster() -> None:
     expect(in_a_cluster, {"arrive": "relaxed"}, "global-race", here, there, *arrays)
 
 
+def beside_a_cluster(other: int = 1) -> Any:
+    """Read what another CTA has written, of the same cluster or of another one."""
+
+    @T.function
+    def kernel(Data: T.Tensor((8, 32), "int32"), Out: T.Tensor((8, 32), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=8, block=32, cluster=2))
+        lane, block = T.cuda.lane_id(), T.cuda.block_idx("x")
+        Data[block, lane] = lane
+        T.ptx["barrier.cluster.arrive.release"]()
+        T.ptx["barrier.cluster.wait.acquire"]()
+        Out[block, lane] = Data[block ^ other, lane]
+
+    return kernel
+
+
+def test_the_barrier_of_a_cluster_tells_other_clusters_nothing() -> None:
+    arrays = zeros(8, 32), zeros(8, 32)
+    here, there = "Out[block, lane] =", "Data[block, lane] ="
+    for other in (2, 3, 4):
+        expect(beside_a_cluster, {"other": other}, "global-race", here, there, *arrays)
+
+
 # ---------------------------------------------------------------------------- launches
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from watching import SCHEDULES, expect, found
 
+import tilewright
 from tilewright import simt as T
 
 EVERYONE = 0xFFFFFFFF
@@ -120,6 +121,106 @@ def test_lanes_may_come_to_a_collective_by_paths_of_their_own() -> None:
 
     for schedule in SCHEDULES:
         assert found(kernel, zeros(32), zeros(32), target="sm_90a", schedule=schedule) == []
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES, "random:4"])
+def test_one_lane_is_elected_each_time(schedule: str) -> None:
+    """Copy by one election, and make and await the groups by others."""
+
+    @T.function
+    def kernel(Out: T.Tensor((3, 32), "int32", align=16)):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        s = T.alloc_shared((3, 32), "int32", layout="default", align=128)
+        for turn in range(3):
+            s[turn, lane] = 10 * turn + lane
+            T.ptx["fence.proxy.async.shared::cta"]()
+            T.cuda.warp_sync()
+            if T.cuda.elect_sync():
+                T.ptx["cp.async.bulk.global.shared::cta.bulk_group"](
+                    Out.ptr_to([turn, 0]), s.ptr_to([turn, 0]), T.uint32(128)
+                )
+            if T.cuda.elect_sync():
+                T.ptx["cp.async.bulk.commit_group"]()
+        if T.cuda.elect_sync():
+            T.ptx["cp.async.bulk.wait_group"](0)
+
+    out = zeros(3, 32)
+    assert found(kernel, out, target="sm_90a", schedule=schedule) == []
+    assert out.tolist() == [[10 * turn + lane for lane in range(32)] for turn in range(3)]
+
+
+# ---------------------------------------------------------------------------- groups of lanes
+
+
+def tiled(fault: str = "", some: bool = False) -> Any:
+    """Sum up eights of lanes, each by a member mask of its own; or every other eight only."""
+
+    @T.function
+    def kernel(A: T.Tensor((64,), "int32"), Out: T.Tensor((64,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+        tid, lane = T.cuda.thread_idx("x"), T.cuda.lane_id()
+        s = T.alloc_shared((64,), "int32", layout="default")
+        mask: T.uint32 = T.uint32(0xFF) << T.cast(lane // 8 * 8, "uint32")
+        if lane == 3:
+            if T.constexpr(fault == "fewer"):
+                mask = T.uint32(0x0F)
+            if T.constexpr(fault == "others"):
+                mask = T.uint32(0xFF00)
+        total: T.int32 = A[tid]
+        if lane // 8 % 2 == 0 or not some or (fault == "alone" and lane == 31):
+            for step in range(3):
+                total += T.cuda.__shfl_xor_sync(mask, total, 4 >> step, 8)
+            s[tid] = total + lane
+            if T.constexpr(fault != "no meeting"):
+                T.ptx["bar.warp.sync"](mask)
+            Out[tid] = s[tid ^ 7]
+
+    return kernel
+
+
+@pytest.mark.parametrize("some", [False, True])
+def test_lanes_may_come_in_groups_each_with_its_own_mask(some: bool) -> None:
+    values = np.arange(64, dtype="int32")
+    expected = np.repeat(values.reshape(8, 8).sum(1), 8) + (np.arange(64) % 32 ^ 7)
+    here = np.arange(64) // 8 % 2 == 0 if some else np.ones(64, bool)
+    for schedule in SCHEDULES:
+        out = zeros(64)
+        assert found(tiled(some=some), values, out, target="sm_80", schedule=schedule) == []
+        assert out.tolist() == np.where(here, expected, 0).tolist()
+    arrays = values, zeros(64)
+    out, s = "Out[tid] =", "s[tid] ="
+    expect(
+        lambda **fault: tiled(some=some, **fault), {"fault": "no meeting"}, "race", out, s, *arrays
+    )
+
+
+@pytest.mark.parametrize("fault", ["fewer", "others", "alone"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_groups_of_lanes_agree_and_are_whole(fault: str, schedule: str) -> None:
+    kernel = tiled(fault=fault, some=True)
+    run = tilewright.compile(kernel, target="sm_80", check=True, schedule=schedule)
+    with pytest.raises(tilewright.CheckError) as caught:
+        run(zeros(64), zeros(64))
+    finding = caught.value.findings[0]
+    assert finding.kind == "divergent-collective"
+    assert finding.location is not None and "shfl_xor" in finding.location.source_line()
+
+
+def test_a_value_of_a_lane_of_another_group_is_told() -> None:
+    def taken(distance: int = 4) -> Any:
+        @T.function
+        def kernel(A: T.Tensor((32,), "int32"), Out: T.Tensor((32,), "int32")):
+            T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+            lane = T.cuda.lane_id()
+            mask = T.uint32(0xFF) << T.cast(lane // 8 * 8, "uint32")
+            other = T.cuda.__shfl_xor_sync(mask, A[lane], distance, 32)
+            Out[lane] = other
+
+        return kernel
+
+    arrays = zeros(32), zeros(32)
+    expect(taken, {"distance": 8}, "undefined-operation", "Out[lane] = other", "", *arrays)
 
 
 # ---------------------------------------------------------------------------- named barriers

@@ -167,6 +167,78 @@ def test_a_copy_has_read_shared_memory_when_the_cta_ends() -> None:
         assert "cp.async.bulk.global" in faults[0][1]
 
 
+def raised(reads: bool = False, own: bool = False, counts: bool = False) -> Any:
+    """Raise a flag by any CTA that has something to tell; where some count, they take turns."""
+
+    @T.function
+    def kernel(
+        A: T.Tensor((4 * N,), "int32"),
+        Flag: T.Tensor((1,), "int32"),
+        Count: T.Tensor((1,), "int32"),
+        Out: T.Tensor((4 * N,), "int32"),
+    ):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=N))
+        tid, block = T.cuda.thread_idx("x"), T.cuda.block_idx("x")
+        if counts and tid == 0:
+            T.cuda.atomic_add(Count.ptr_to([0]), T.int32(1))
+        if A[block * N + tid] % 5 == 0:
+            if own:
+                Flag[0] = block + 1
+            else:
+                Flag[0] = 1
+        if reads:
+            Out[block * N + tid] = Flag[0]
+
+    return kernel
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_ctas_may_store_the_same_constant(counts: bool) -> None:
+    for schedule in SCHEDULES:
+        arrays = np.arange(4 * N, dtype="int32"), *(zeros(n, dtype="int32") for n in (1, 1, 4 * N))
+        assert found(raised(counts=counts), *arrays, schedule=schedule) == []
+        assert arrays[1][0] == 1
+        for fault in ({"reads": True}, {"own": True}):
+            told = found(raised(counts=counts, **fault), *arrays, schedule=schedule)
+            assert "global-race" in {kind for kind, _, _ in told}, (schedule, fault, told)
+
+
+def boxes(rows: int = 8) -> Any:
+    """Store a box of each CTA by a tensor map, `rows` apart; the other map is only read by."""
+
+    @T.function
+    def kernel(
+        A: T.Tensor((32, 32), "float32", align=16), Out: T.Tensor((32, 32), "float32", align=16)
+    ):
+        source, target = T.stack_alloca("tensormap", 1), T.stack_alloca("tensormap", 1)
+        for made, tensor in ((source, A), (target, Out)):
+            T.cuda.tensormap_encode_tiled(
+                made, tensor.data, *(32, 32, 128, 32, 8, 1, 1), descriptor_dtype="float32", rank=2
+            )
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=32))
+        lane, block = T.cuda.lane_id(), T.cuda.block_idx("x")
+        held = T.alloc_shared((8, 32), "float32", layout="default", align=128)
+        T.ptx["prefetch.tensormap"](T.address_of(source))
+        for row in range(8):
+            held[row, lane] = A[row, lane]
+        T.ptx["fence.proxy.async.shared::cta"]()
+        T.cuda.warp_sync()
+        if lane == 0:
+            T.ptx["cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"](
+                T.address_of(target), 0, rows * block, held.ptr_to([0, 0])
+            )
+            T.ptx["cp.async.bulk.commit_group"]()
+            T.ptx["cp.async.bulk.wait_group"](0)
+
+    return kernel
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+def test_boxes_that_ctas_store_by_a_tensor_map_lie_apart(rows: int) -> None:
+    line = "T.ptx["
+    expect(boxes, {"rows": rows}, "global-race", line, line, zeros(32, 32), zeros(32, 32))
+
+
 def test_what_there_is_no_room_for_is_said() -> None:
     @T.function
     def kernel(Out: T.Tensor((1 << 14, 64), "int32")):

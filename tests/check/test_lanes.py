@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from watching import expect, found
+from watching import SCHEDULES, expect, found
 
 from tilewright import simt as T
 
@@ -98,6 +98,77 @@ def halves(width: int = 16) -> Any:
 def test_half_of_a_warp_that_meets_knows_of_that_half() -> None:
     there, here = "s[lane] = T.float32(1)", "s[width - 1 - lane]"
     expect(halves, {"width": 32}, "race", here, there, zeros(32), target="sm_90a")
+
+
+def awaited(by: int = 64, down: bool = False) -> Any:
+    """Bring words for all; the first threads wait for them, and the others not."""
+
+    @T.function
+    def kernel(A: T.Tensor((64,), "int32", align=16), Out: T.Tensor((64,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+        tid = T.cuda.thread_idx("x")
+        s = T.alloc_shared((64,), "int32", layout="default", align=128)
+        bar = T.alloc_shared((1,), "uint64", layout="default", align=8)
+        if tid == 0:
+            T.ptx["mbarrier.init.shared::cta.b64"](bar.ptr_to([0]), T.uint32(1))
+            T.ptx["fence.mbarrier_init.release.cluster"]()
+        T.cuda.cta_sync()
+        if tid == 0:
+            T.ptx["mbarrier.arrive.expect_tx.shared::cta.b64"](bar.ptr_to([0]), T.uint32(256))
+            T.ptx["cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes"](
+                s.ptr_to([0]), A.ptr_to([0]), T.uint32(256), bar.ptr_to([0])
+            )
+        if tid < by:
+            T.cuda.mbarrier_wait(bar.ptr_to([0]), 0)
+        if T.constexpr(down):
+            Out[tid] = s[63 - tid]
+        else:
+            Out[tid] = s[tid]
+
+    return kernel
+
+
+@pytest.mark.parametrize("down", [False, True])
+def test_that_one_lane_waits_is_no_wait_of_the_others(down: bool) -> None:
+    arrays = np.arange(64, dtype="int32"), zeros(64, dtype="int32")
+    here, there = "Out[tid] =", "cp.async.bulk"
+    for by in (1, 32):
+        fault = {"by": by, "down": down}
+        expect(awaited, fault, "missing-wait", here, there, *arrays, target="sm_90a")
+
+
+def apart(other: int = 0, branch: bool = True) -> Any:
+    """Have each half of a warp meet, by paths of their own or at once, and read what one wrote."""
+
+    @T.function
+    def kernel(Out: T.Tensor((32,), "float32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        s = T.alloc_shared((32,), "float32", layout="default", align=16)
+        s[lane] = T.float32(1)
+        if T.constexpr(branch):
+            if lane < 16:
+                T.cuda.warp_sync(T.uint32(0xFFFF))
+            else:
+                T.cuda.warp_sync(T.uint32(0xFFFF0000))
+        else:
+            T.ptx["bar.warp.sync"](T.uint32(0xFFFF) << T.cast(lane // 16 * 16, "uint32"))
+        Out[lane] = s[lane ^ 15 ^ other]
+        T.cuda.warp_sync()
+        s[lane] = T.float32(2)
+        T.cuda.warp_sync()
+        Out[lane] = s[31 - lane]
+
+    return kernel
+
+
+@pytest.mark.parametrize("branch", [True, False])
+def test_halves_of_a_warp_that_meet_do_not_know_of_one_another(branch: bool) -> None:
+    there, here = "s[lane] = T.float32(1)", "s[lane ^ 15 ^ other]"
+    fault = {"other": 16, "branch": branch}
+    expect(apart, fault, "race", here, there, zeros(32), target="sm_90a")
+    for schedule in SCHEDULES:
+        assert found(apart(branch=branch), zeros(32), target="sm_90a", schedule=schedule) == []
 
 
 def arrived(late: bool = False) -> Any:

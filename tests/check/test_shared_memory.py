@@ -320,3 +320,41 @@ def test_who_counts_comes_after_whoever_has_written_or_read_the_counter(
                     faults = found(counter(meet=meet, **make), out, schedule=schedule)
                     kinds = {each[0] for each in faults}
                     assert kinds in ({"race"}, {"race", "uninitialised"}), (make, schedule, faults)
+
+
+# ---------------------------------------------------------------------------- one value
+
+
+def raised(stores: str = "one", meets: bool = True) -> Any:
+    """Raise a flag by any thread of any warp that has something to tell."""
+
+    @T.function
+    def kernel(A: T.Tensor((N,), "int32"), Out: T.Tensor((N,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=N))
+        tid = T.cuda.thread_idx("x")
+        flag = T.alloc_shared((1,), "int32", layout="default")
+        if tid == 0:
+            flag[0] = 0
+        T.cuda.cta_sync()
+        if A[tid] % 3 == 0:
+            if stores == "one":
+                flag[0] = 1
+            elif stores == "the warp's":
+                flag[0] = T.cuda.warp_id()
+            else:
+                for value in T.unroll(2):
+                    if T.cuda.warp_id() == value:
+                        flag[0] = 5 + value
+        if meets:
+            T.cuda.cta_sync()
+        Out[tid] = flag[0]
+
+    return kernel
+
+
+def test_threads_of_any_warp_may_store_the_same_constant() -> None:
+    arrays = np.arange(N, dtype="int32"), np.zeros(N, "int32")
+    line = "flag[0] ="
+    for stores in ("the warp's", "one of two"):
+        expect(raised, {"stores": stores}, "race", line, line, *arrays)
+    expect(raised, {"meets": False}, "race", line, "Out[tid] =", *arrays)

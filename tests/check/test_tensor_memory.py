@@ -33,8 +33,12 @@ def products(
     waits_late: bool = False,
     relinquished: bool = True,
     columns: int = 64,
+    commits: int = 0,
 ) -> Any:
-    """Multiply into the same columns, and read the result, once or more often."""
+    """Multiply into the same columns, and read the result, once or more often.
+
+    Thread 0 multiplies, and thread `commits` commits.
+    """
 
     @T.function
     def kernel(
@@ -82,6 +86,7 @@ def products(
                     instruction_shape=(128, 64, 16),
                     accum=not fresh,
                 )
+            if tid == commits:
                 T.ptx.tcgen05.commit.cta_group__1.mbarrier__arrive__one.shared__cluster.b64(
                     mbar.ptr_to([0])
                 )
@@ -153,6 +158,17 @@ def test_a_load_before_the_commit_shows_both_lines() -> None:
 
     here = there = "T.cuda.tile.apply"
     expect(make, fault, "missing-wait", here, there, *ARRAYS)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("thread", [5, 40])
+def test_a_commit_tells_of_what_its_own_thread_has_multiplied(thread: int, schedule: str) -> None:
+    kernel = products(turns=1, commits=thread)
+    run = tilewright.compile(kernel, target="sm_100a", check=True, schedule=schedule)
+    with pytest.raises(tilewright.CheckError) as caught:
+        run(*map(np.copy, ARRAYS))
+    # The columns may be freed too early as well, which ends the launch.
+    assert "missing-wait" in {each.kind for each in caught.value.findings}
 
 
 def one_turn(**choices: Any) -> Any:

@@ -91,7 +91,8 @@ def place_tensor_maps(
             memory = aligned(words.nbytes, "u8", ALIGN)
             memory[:] = words
             kept.append(memory)
-            argument = memory.ctypes.data
-            regions.append(Region(var.name, argument, memory.nbytes, False))
+            place = memory.ctypes.data
+            regions.append(Region(var.name, place, memory.nbytes, False, argument.address))
+            argument = place
         numbers.append(argument)
     return numbers, regions, kept

@@ -652,6 +652,7 @@ class _Launch:
             cta.special["flight"].reshape(-1, flight.ARENA_BYTES)[:, :8] = 0
         seed = self.simulated.options.seed
         cta.put("random", (seed * 0x9E3779B97F4A7C15 + index * 0xD1B54A32D192ED03) | 1)
+        cta.put("elections", (seed * 0x9E3779B97F4A7C15) >> 16 & 0xFFFFFFFF)
         cta.put("together", int(together))
         rest = index
         place: list[int] = []

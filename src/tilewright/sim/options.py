@@ -37,9 +37,13 @@ class Options:
 
 @dataclass(frozen=True)
 class Region:
-    """A run of host memory that a launch may touch: one tensor argument."""
+    """A run of host memory that a launch may touch: one tensor argument, or a tensor map.
+
+    `described` is the address of the memory that a tensor map describes.
+    """
 
     name: str
     address: int
     size: int
     writable: bool
+    described: int = 0

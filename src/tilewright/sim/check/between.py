@@ -11,9 +11,17 @@ from collections.abc import Container, Mapping, Sequence
 import numpy as np
 
 from tilewright.sim.check import signals
-from tilewright.sim.check.knowledge import Knowledge
+from tilewright.sim.check.knowledge import Knowledge, near
 from tilewright.sim.check.logs import Array, Log, Runs
-from tilewright.sim.check.overlaps import Found, inside, pairs, read_only, shared, unordered
+from tilewright.sim.check.overlaps import (
+    Found,
+    inside,
+    pairs,
+    read_only,
+    same_value,
+    shared,
+    unordered,
+)
 from tilewright.sim.check.proxies import Fences, concerns
 from tilewright.sim.check.raw import RawFinding
 from tilewright.sim.engine.sites import Site
@@ -73,7 +81,8 @@ def races(
     apart = runs.ctas[met[0]] != runs.ctas[met[1]]
     earlier, later = (each[apart][:_MOST_PAIRS] for each in met)
     one, two = runs.at(earlier), runs.at(later)
-    rest = np.flatnonzero(~(_morally_strong(one, two, clusters) | _observed(one, two, runs)))
+    good = _morally_strong(one, two, clusters) | same_value(one, two) | _observed(one, two, runs)
+    rest = np.flatnonzero(~good)
     if not len(rest):
         return
     knowledge = Knowledge(logs, clusters, min(cuts, default=None))
@@ -114,9 +123,6 @@ def _observed(one: Runs, two: Runs, runs: Runs) -> Array:
 
 def _morally_strong(one: Runs, two: Runs, clusters: Mapping[int, int]) -> Array:
     """Tell pairs of atomic accesses each of whose scopes has the CTA of the other one."""
-    homes = np.zeros(max(clusters) + 1, np.int64)
-    homes[list(clusters)] = list(clusters.values())
-    near = homes[one.ctas] == homes[two.ctas]
-    narrow = signals.SCOPES["cluster"]
-    reach = [each.strong | ((each.scope == narrow) & near) for each in (one, two)]
+    here, narrow = near(one, two, clusters), signals.SCOPES["cluster"]
+    reach = [each.strong | ((each.scope == narrow) & here) for each in (one, two)]
     return reach[0] & reach[1]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import BOOL, UINT32, UINT64
-from tilewright.isa.machine import Lanes
+from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.check import state
 from tilewright.sim.check.lanes import are_all, fence, hand_on, synchronise, wait_for_copies
 from tilewright.sim.check.rows import (
@@ -23,6 +23,7 @@ from tilewright.sim.check.rows import (
     chunk,
     clear,
     copy,
+    each_bit,
     end_if,
     find_floors,
     join,
@@ -340,6 +341,15 @@ def initialise(f: NativeMachine) -> None:
 # ---------------------------------------------------------------------------- operations
 
 
+@routine("check_core", "ptr %ctx, i32 %lanes")
+def use_core(f: NativeMachine) -> None:
+    """Note when threads have the tensor core do something that a commit of theirs tells of."""
+    remaining = f.function.slot("i32", 4)
+    f.function.emit(f"store i32 %lanes, ptr {remaining}")
+    with each_bit(f, remaining) as lane:
+        state.put(f, "core_tick", warp(f) * WARP + lane, state.now(f))
+
+
 @routine("check_issue", "ptr %ctx, i64 %number, i32 %owner, i32 %lanes")
 def issue(f: NativeMachine) -> None:
     """Keep what the issuer of an operation in flight knows, which its completion hands on."""
@@ -351,7 +361,9 @@ def issue(f: NativeMachine) -> None:
     # Lanes tell of their own copies only.
     copies = (owner >> 5 == state.COPIES >> 5) & ~are_all(f, lanes)
     place = f.select(copies, warp(f) + state.PART_COPIES, owner)
-    state.set_clock(f, row, place, tick)
+    # A commit tells of what its own thread has had the tensor core do.
+    done = state.get(f, "core_tick", warp(f) * WARP + (f.lowest(lanes) & 31))
+    state.set_clock(f, row, place, f.select(owner >> 5 == state.TENSOR >> 5, done, tick))
     state.put(f, "last", owner, tick)
     extra = f.cast(state.get(f, "extra"), UINT32)
     state.put(f, "issue_extra", queued, extra)

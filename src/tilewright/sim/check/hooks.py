@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.base.dtypes import UINT32
 from tilewright.base.spaces import Space
-from tilewright.ir.expressions import Read
+from tilewright.ir.expressions import Constant, Read
 from tilewright.ir.statements import Instruct, Kernel, Write
 from tilewright.isa import tensor_allocation, tensor_memory
 from tilewright.isa.declaration import Form
@@ -32,7 +32,7 @@ from tilewright.sim.check import (
 )
 from tilewright.sim.check.bounds import ANYWHERE, Buffers
 from tilewright.sim.check.kinds import NUMBER
-from tilewright.sim.check.lanes import synchronise
+from tilewright.sim.check.lanes import meet
 from tilewright.sim.check.rows import run
 from tilewright.sim.check.signals import signalling
 from tilewright.sim.check.watch import WatchMachine, owner_of
@@ -61,10 +61,11 @@ class Checker(Observer):
     def __init__(self, module: Module, kernel: Kernel, *, interacts: bool) -> None:
         module.memories |= set(state.memory(0))
         self._names: dict[object, str] = {}
-        self._sites: dict[Site, int] = {}
+        self._sites: dict[tuple[Site, Constant | None], int] = {}
         self._buffers = Buffers(kernel)
         self._span = ANYWHERE
         self._unread = False
+        self._stored: Constant | None = None
         self._signalling = signalling(kernel) if interacts else None
         self._fences = proxies.needs_fences(kernel)
         # What the scheduler calls must not be among its functions, which are any kernel's; with it
@@ -80,9 +81,11 @@ class Checker(Observer):
         return self._signalling is not None and self._signalling.clusters
 
     def comes_to(self, node: Instruct | Read | Write, *, unread: bool = False) -> None:
-        """Note which buffer is accessed, and whether the results of an instruction are unread."""
+        """Note the buffer that is accessed, the constant that is stored, and results not read."""
         self._span = self._buffers.span(node)
         self._unread = unread
+        stored = node.value if isinstance(node, Write) else None
+        self._stored = stored if isinstance(stored, Constant) else None
 
     # ---- accesses
 
@@ -92,7 +95,8 @@ class Checker(Observer):
         """Watch a plain access."""
         if space not in (Space.SHARED, Space.GLOBAL, Space.GENERIC):
             return
-        key = (space, address.dtype, address.width, size, write)
+        alike = self._stored is not None
+        key = (space, address.dtype, address.width, size, write, alike)
         if key not in self._names:
             self._names[key] = self._plain(m.module, space, address, size, write)
         self._call(m, self._names[key], (address,))
@@ -100,6 +104,7 @@ class Checker(Observer):
     def _plain(self, module: Module, space: Space, address: Lanes, size: int, write: bool) -> str:
         stem = f"watch_{'store' if write else 'load'}_{space.value}_{size}"
         f = WatchMachine(module, stem, "%site", None)
+        f.alike = self._stored is not None
         f.mask = f.unpack(f.lanes(UINT32, "%mask", 0))
         inside, parameters = _parameters(f, (address,))
         f.touch(space, inside[0], size, write=write)
@@ -121,7 +126,7 @@ class Checker(Observer):
         declaration = form.declaration
         lanes = m.active()
         if _is_meeting(form):
-            run(m, synchronise, ("i32", lanes))
+            meet(m, operands[0] if len(operands) else m.constant(0, UINT32))
         order = form.order
         if self._fences and proxies.is_fence(order):
             site = ("i32", str(self._site(m.module, int(m.site))))
@@ -160,8 +165,11 @@ class Checker(Observer):
         m.function.emit(f"call void @{name}({listed})")
 
     def _site(self, module: Module, number: int) -> int:
-        """Number a place by the first of its kind: what is unrolled is one place."""
-        return self._sites.setdefault(module.sites[number], number)
+        """Number a place by the first of its kind: what is unrolled is one place.
+
+        Those at which another constant is stored are others.
+        """
+        return self._sites.setdefault((module.sites[number], self._stored), number)
 
     def _watcher(
         self, module: Module, form: Form, operands: Sequence[Any], *, arrival: bool
@@ -219,12 +227,14 @@ class Checker(Observer):
 
     def queues(self, m: NativeMachine, form: Form, number: Lanes, barrier: Lanes) -> None:
         """Keep what the issuer knows of an operation that is seen through an mbarrier."""
-        if form.time.completes != "mbarrier":
-            rows.advance(m)
-            return
         lanes = m.active()
         if m.mask is None:
             lanes = m.constant(1, UINT32) << (m.cast(m.field("acting"), UINT32) - 1)
+        if form.time.completes != "mbarrier":
+            if form.time.agent == "tensor":
+                run(m, clocks.use_core, ("i32", lanes))
+            rows.advance(m)
+            return
         owner = owner_of(m, form, barrier, write=True)
         run(m, clocks.issue, ("i64", number), ("i32", owner), ("i32", lanes))
 

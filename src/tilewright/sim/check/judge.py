@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.base.dtypes import UINT32, UINT64
+from tilewright.base.dtypes import BOOL, UINT32, UINT64
 from tilewright.base.spaces import Space
 from tilewright.isa.machine import Lanes
 from tilewright.sim.check import rows, state
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 # Of cells of Tensor Memory; an access that frees them.
 ASYNC, MBARRIER, WRITES, OLD_WRITES, CELLS, FREES = 1, 2, 4, 8, 16, 32
 # A write that is atomic or ordered; a read that the write of the same access comes after.
-STRONG, UPDATES = 64, 128
+# A write of a constant.
+STRONG, UPDATES, ALIKE = 64, 128, 256
 WORDS = 4
 # Where in the shadow of Tensor Memory it says which cells were written: after the records.
 WRITTEN_CELLS = 4 * 512 * 32
@@ -184,7 +185,9 @@ def _judge(f: NativeMachine) -> None:
     # The tensor core keeps the order of a thread; in Tensor Memory products are in order anyway.
     core = (owner >> 5 == state.TENSOR >> 5) & (actor >> 5 == state.TENSOR >> 5)
     in_pipe = core & ((owner == actor) | ((flags & CELLS) != 0))
-    ordered = known | in_pipe | atomic | (at_once & writes & wrote)
+    ordered = (
+        known | in_pipe | atomic | (writes & wrote & (at_once | _is_same_value(old, new, flags)))
+    )
     with f.function.when(str((~ordered).value)):
         kind = _disorder(f, old, new, number, flags, wrote)
         # It is the wait that is to be mended, whatever it should have waited for.
@@ -235,8 +238,10 @@ def _known_in_warp(f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes, wrote
     index, owner, tick = rows.warp(f), owner_of(old), tick_of(old)
     same = _same_lanes(f, old, new, bytes, wrote)
     before, after = (_lanes_of(f, each, bytes) for each in (old, new))
-    met = ((before | after) & ~state.get(f, "met_lanes", index)) == 0
-    met = met & (tick <= state.get(f, "met_tick", index))
+    met = f.constant(False, BOOL)
+    for lanes, when in (("met_lanes", "met_tick"), ("more_lanes", "more_tick")):
+        together = ((before | after) & ~state.get(f, lanes, index)) == 0
+        met = met | (together & (tick <= state.get(f, when, index)))
     all_met = tick <= state.get(f, "sync_tick", index)
     done = (before & ~state.get(f, "copies_lanes", index)) == 0
     done = done & (tick <= state.get(f, "copies_tick", index))
@@ -256,6 +261,12 @@ def _same_lanes(f: NativeMachine, old: Lanes, new: Lanes, bytes: Lanes, wrote: L
     return either | ((lanes[0] == lanes[1]) & (one | (_step_of(old) == _step_of(new))))
 
 
+def _is_same_value(old: Lanes, new: Lanes, flags: Lanes) -> Lanes:
+    """Tell whether two writes store the same constant, at one place of the kernel."""
+    sites = [(each >> state.SITE_SHIFT) & state.MOST_SITES for each in (old, new)]
+    return ((flags & ALIKE) != 0) & (sites[0] == sites[1]) & (sites[0] != state.MOST_SITES)
+
+
 def _disorder(
     f: NativeMachine, old: Lanes, new: Lanes, number: Lanes, flags: Lanes, wrote: Lanes
 ) -> Lanes:
@@ -269,6 +280,10 @@ def _disorder(
     bytes = old & new & state.BYTES
     of_others = _lanes_of(f, new, bytes) & ~state.get(f, "waiting_lanes", index)
     misled = (owner >= state.BARRIER_OWNER) & late & (of_others == 0)
+    # Lanes that have waited as they should and know more than those with whom they act now.
+    ahead = state.at(f, "ahead_row", rows.warp(f))
+    told = rows.ask_known(f, ahead, owner, tick_of(old))
+    misled = misled & ~(told & (state.get(f, "ahead_lanes", rows.warp(f)) != 0))
     lacking = f.select(misled, _kind(f, "mbarrier-phase"), _kind(f, "missing-wait"))
     brings = (agents[0] & wrote) | (agents[1] & writes)
     kind = f.select(brings, lacking, _kind(f, "race"))

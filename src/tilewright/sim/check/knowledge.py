@@ -269,6 +269,9 @@ class Knowledge:
         good[which[covered]] = True
         ordered = np.ones(len(first), bool)
         ordered[pair[~good]] = False
+        if self.apart:
+            # The releases of another cluster have the same numbers, and nobody here hears of them.
+            ordered &= near(first, second, self.clusters)
         return ordered
 
     def _asked(self, first: Runs, second: Runs, start: Array, last: Array) -> tuple[Array, Array]:
@@ -300,6 +303,13 @@ class Knowledge:
         rows = np.array([row for each in told for row in each], np.int64)
         which, chosen = spread((np.cumsum(counts) - counts)[places], counts[places])
         return which, origins[which], rows[chosen]
+
+
+def near(one: Runs, two: Runs, clusters: Mapping[int, int]) -> Array:
+    """Tell pairs of accesses by CTAs of one cluster."""
+    homes = np.zeros(max(clusters) + 1, np.int64)
+    homes[list(clusters)] = list(clusters.values())
+    return homes[one.ctas] == homes[two.ctas]
 
 
 def _in_order(logs: Mapping[int, Log], cut: int | None) -> Iterator[_Signal]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.base.dtypes import UINT32
-from tilewright.isa.machine import Lanes
+from tilewright.isa.machine import WARP, Lanes
 from tilewright.sim.check import state
 from tilewright.sim.check.rows import (
     acting_row,
     advance,
     alive,
     copy,
+    each_bit,
     end_if,
     find_floors,
     join,
@@ -59,8 +60,9 @@ def _own(f: NativeMachine) -> None:
             _enter_part(f, index, fenced, (tick, seen, none))
     end_if(f, whole)
     # Lanes that have met know of one another.
-    met = state.get(f, "met_lanes", index)
-    lanes = f.select((met & lanes) != 0, lanes | met, lanes)
+    sets = [state.get(f, name, index) for name in ("met_lanes", "more_lanes")]
+    for met in [f.select((met & lanes) != 0, met, none) for met in sets]:
+        lanes = lanes | met
     seen = f.select((lanes & ~fenced) == 0, seen, none)
     waited = state.get(f, "copies_lanes", index)
     copies = f.select((lanes & ~waited) == 0, state.get(f, "copies_tick", index), none)
@@ -124,7 +126,7 @@ def synchronise(f: NativeMachine) -> None:
         find_floors(f)
     # The floor stays where it is: what the warp itself has done is quickly known by its row.
     state.put(f, "sync_tick", index, tick)
-    for area in ("acted", "met_lanes", "copies_lanes"):
+    for area in ("acted", "met_lanes", "more_lanes", "copies_lanes"):
         state.put(f, area, index, 0)
     with f.function.when(str((state.get(f, "dirty", index) == 0).value)):
         state.put(f, "part_lanes", index, 0)
@@ -132,14 +134,48 @@ def synchronise(f: NativeMachine) -> None:
 
 
 def _meet(f: NativeMachine, index: Lanes, lanes: Lanes, ahead: Lanes) -> None:
-    """Note that some lanes have met; sets of them that differ count as one."""
-    again = state.get(f, "met_tick", index) > state.get(f, "sync_tick", index)
-    none = f.constant(0, UINT32)
-    met = f.select(again, state.get(f, "met_lanes", index), none)
-    state.put(f, "met_lanes", index, met | lanes)
-    state.put(f, "met_tick", index, state.now(f))
+    """Note that some lanes have met; of sets that differ two are told apart, the rest are one."""
+    none, since, now = f.constant(0, UINT32), state.get(f, "sync_tick", index), state.now(f)
+    places = ("met_tick", "met_lanes"), ("more_tick", "more_lanes")
+    ticks = [state.get(f, tick, index) for tick, _ in places]
+    first, second = (
+        f.select(tick > since, state.get(f, name, index), none)
+        for tick, (_, name) in zip(ticks, places, strict=True)
+    )
+    meets_first, meets_second = ((each & lanes) != 0 for each in (first, second))
+    other = ~meets_first & (meets_second | ((first != 0) & (second == 0)))
+    both = meets_first & meets_second
+    sets = (
+        f.select(other, first, first | lanes | f.select(both, second, none)),
+        f.select(other, second | lanes, f.select(both, none, second)),
+    )
+    when = f.select(other, ticks[0], now), f.select(other, now, ticks[1])
+    for (tick, name), members, last in zip(places, sets, when, strict=True):
+        state.put(f, name, index, members)
+        state.put(f, tick, index, last)
     state.put(f, "ahead_lanes", index, f.select((ahead & lanes) != 0, ahead | lanes, ahead))
     advance(f)
+
+
+@routine("check_sync_groups", f"ptr %ctx, <{WARP} x i32> %members, i32 %lanes", seldom=True)
+def _synchronise_groups(f: NativeMachine) -> None:
+    """Let lanes meet that come together in groups, each lane with the set of its own."""
+    members, lanes = f.lanes(UINT32, "%members", WARP), f.lanes(UINT32, "%lanes", 0)
+    remaining = f.function.slot("i32", 4)
+    f.function.emit(f"store i32 %lanes, ptr {remaining}")
+    with each_bit(f, remaining) as lane:
+        group = f.pick(members, lane) & lanes
+        with f.function.when(str((f.lowest(group) == lane).value)):
+            run(f, synchronise, ("i32", group))
+
+
+def meet(m: NativeMachine, members: Lanes) -> None:
+    """Let the active lanes meet, all or each with those that it names."""
+    lanes = m.active()
+    if members.width:
+        run(m, _synchronise_groups, (f"<{WARP} x i32>", members), ("i32", lanes))
+    else:
+        run(m, synchronise, ("i32", lanes))
 
 
 # ---------------------------------------------------------------------------- waits and fences

@@ -148,6 +148,11 @@ class Runs:
         return (self._who & regions.READ_ONLY) != 0
 
     @cached_property
+    def constant(self) -> Array:
+        """Tell what stores a constant, the same one wherever the place is the same."""
+        return (self._who & state.LOG_ALIKE) != 0
+
+    @cached_property
     def scope(self) -> Array:
         return self._who >> regions.SCOPE_SHIFT & 7
 

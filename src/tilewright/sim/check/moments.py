@@ -53,10 +53,14 @@ def moment(f: NativeMachine) -> None:
     end_if(f, full, f"i32 {UNKNOWN}")
     row = _row(f, f.cast(count, UINT32))
     rows.copy_out(f, row, rows.acting_row(f, lanes))
-    # Of its own warp a lane knows what was done before the warp, or some lanes of it, have met.
+    # Of its own warp a lane knows what was done before the warp, or some lanes of it, have met;
+    # here all that have met count as one set, as the row is of them all.
     _put(f, row, index, state.get(f, "sync_tick", index))
-    _put(f, row, index + state.PART_TICK, state.get(f, "met_tick", index))
-    _put(f, row, index + state.PART_LANES, state.get(f, "met_lanes", index))
+    met, more = (state.get(f, name, index) for name in ("met_lanes", "more_lanes"))
+    when = state.get(f, "met_tick", index)
+    later = f.binary("max", when, state.get(f, "more_tick", index))
+    _put(f, row, index + state.PART_TICK, f.select(more != 0, later, when))
+    _put(f, row, index + state.PART_LANES, met | more)
     state.put(f, "moment_tick", place, tick)
     with f.function.when(str((last != 0).value)):
         alike = rows.alike(f, row, _row(f, last - 1))

@@ -163,6 +163,11 @@ def _next_to(
     return (here, there) if backwards else (there, here)
 
 
+def same_value(one: Runs, two: Runs) -> Array:
+    """Tell pairs that store the same constant, at one place of the kernel."""
+    return one.constant & two.constant & (one.site == two.site)
+
+
 def covers(table: Array, places: Array, runs: Runs, start: Array, last: Array) -> Array:
     """Tell what rows of clocks know of accesses of their CTA; a place in the table for each."""
     known = table[places, runs.owner] >= runs.tick
@@ -229,7 +234,7 @@ def _inside(logs: Mapping[int, Log], numbers: Sequence[int], found: Found) -> bo
     lanes = (one.lane(start) == two.lane(start)) & (one.lane(last) == two.lane(last))
     # What every thread stores at one place is taken to be the same.
     all_alike = threads & (one.site == two.site) & one.wrote & two.wrote
-    good |= all_alike & one.together & two.together
+    good |= (all_alike & one.together & two.together) | same_value(one, two)
     # What all lanes have written each of them finds as it has written it.
     lanes &= ~one.together & ~two.together
     lanes |= one.together & one.wrote & (two.together | ~two.wrote)
@@ -316,6 +321,7 @@ def shared(runs: Runs, bounds: Sequence[tuple[int, int]]) -> Array:
 def _sweep(runs: Runs, found: Found) -> None:
     """Hold each run against the write that reaches furthest before it, and all against writes."""
     start, end, ctas, wrote = runs.start, runs.end, runs.ctas, runs.wrote
+    constant, site = runs.constant, runs.site
     for writers, others in ((wrote, np.ones_like(wrote)), (np.ones_like(wrote), wrote)):
         # Of the runs before each, the one of `writers` that ends last, of one CTA and of another.
         reach = np.where(writers, end, 0)
@@ -324,13 +330,15 @@ def _sweep(runs: Runs, found: Found) -> None:
         last = np.concatenate([[0], before[:-1]])
         meets = others & (furthest[last] > start) & writers[last]
         meets[0] = False
-        for index in np.nonzero(meets & (ctas[last] != ctas))[0]:
+        good = (ctas[last] == ctas) | same_value(runs.at(last), runs)
+        for index in np.nonzero(meets & ~good)[0]:
             _enter(runs, int(index), int(last[index]), found)
-        # Where that one is of the same CTA, another of those that overlap may not be.
-        for index in np.nonzero(meets & (ctas[last] == ctas))[0]:
+        # Where that one does no harm, another of those that overlap may.
+        for index in np.nonzero(meets & good)[0]:
             for back in range(int(index) - 1, max(int(index) - 64, -1), -1):
-                alike = ctas[back] == ctas[index] or not writers[back]
-                if not alike and end[back] > start[index]:
+                alike = constant[back] and constant[index] and site[back] == site[index]
+                fine = alike or ctas[back] == ctas[index] or not writers[back]
+                if not fine and end[back] > start[index]:
                     _enter(runs, int(index), back, found)
                     break
 

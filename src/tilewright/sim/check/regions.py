@@ -37,21 +37,16 @@ OWNER_SHIFT, STEP_SHIFT = state.LOG_OWNER_SHIFT, state.LOG_STEP_SHIFT
 
 @dataclass(frozen=True)
 class Written:
-    """The pointers among a kernel's parameters: all, and those that it may write by.
-
-    `maps` tells whether it may write by tensor maps, which do not say of which argument they are.
-    """
+    """The pointers and the tensor maps among a kernel's parameters that it may write by."""
 
     pointers: frozenset[str]
-    written: frozenset[str]
-    maps: bool
+    maps: frozenset[str]
 
 
 def written(kernel: Kernel) -> Written:
     """Find what a kernel may write."""
     pointers = {each.name for each in kernel.params if isinstance(each.type, PointerType)}
-    by_pointers = frozenset(pointers) - read_only_pointers(kernel)
-    return Written(frozenset(pointers), by_pointers, bool(written_tensor_maps(kernel)))
+    return Written(frozenset(pointers - read_only_pointers(kernel)), written_tensor_maps(kernel))
 
 
 def watched(kernel: Written, regions: Sequence[Region]) -> list[tuple[int, int]]:
@@ -59,11 +54,15 @@ def watched(kernel: Written, regions: Sequence[Region]) -> list[tuple[int, int]]
 
     They are in order; arguments that overlap, as of two views of an array, are one.
     """
+    described = [each.described for each in regions if each.name in kernel.maps]
     found = [
         (each.address, each.address + each.size)
         for each in regions
         if each.writable
-        and (each.name in kernel.written or (kernel.maps and each.name not in kernel.pointers))
+        and (
+            each.name in kernel.pointers
+            or any(0 <= place - each.address < each.size for place in described)
+        )
     ]
     joined: list[tuple[int, int]] = []
     for low, high in sorted(found[: state.WATCHED]):
@@ -79,9 +78,12 @@ def watched(kernel: Written, regions: Sequence[Region]) -> list[tuple[int, int]]
 _ACTOR = "i64 %how, i32 %lanes, i32 %site, i32 %owner"
 
 
-def how(*, write: bool, scope: int, read_only: bool) -> int:
-    """Say how bytes are accessed, as in an entry; `scope` is that of an atomic access."""
-    return write * WRITES | scope << SCOPE_SHIFT | read_only * READ_ONLY
+def how(*, write: bool, scope: int, read_only: bool, alike: bool = False) -> int:
+    """Say how bytes are accessed, as in an entry; `scope` is that of an atomic access.
+
+    `alike` tells that a constant is stored.
+    """
+    return write * WRITES | scope << SCOPE_SHIFT | read_only * READ_ONLY | alike * state.LOG_ALIKE
 
 
 class _Actor:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.base.dtypes import UINT32, UINT64
-from tilewright.isa.machine import GROUPS, Lanes
+from tilewright.isa.machine import GROUPS, WARP, Lanes
 from tilewright.sim.engine import context
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ LOG_SCATTERED, LOG_PATTERN = 1 << 62, 1 << 63
 LOG_FENCE = 1 << 61  # no run, but a proxy fence, which has its lanes in place of the bounds
 LOG_WARP_SHIFT, LOG_LANE_SHIFT, LOG_OWNER_SHIFT, LOG_STEP_SHIFT, LOG_ONE_LANE = 33, 38, 43, 46, 6
 LOG_SCOPE_SHIFT = 49
+LOG_ALIKE = 1 << 58  # a store of a constant: at one place of the kernel all store the same
 PATTERNS = 64  # places whose last pattern is known
 MOST_SCATTERED = 1 << 18  # lanes of such entries, of a CTA
 FOUND_FIELDS = (
@@ -105,6 +106,8 @@ _AREAS = (
     # Of each warp: the lanes that have done something since all have met; what some of its lanes
     # have met, waited for and fenced by themselves.
     *(("acted", WARPS, 4), ("met_tick", WARPS, 4), ("met_lanes", WARPS, 4)),
+    *(("more_tick", WARPS, 4), ("more_lanes", WARPS, 4)),  # another set that has met
+    ("core_tick", WARPS * WARP, 4),  # when each thread has last had the tensor core do something
     *(("copies_tick", WARPS, 4), ("copies_lanes", WARPS, 4), ("part_copies", WARPS, 4)),
     *(("fence_tick", WARPS, 4), ("fence_copies", WARPS, 4)),
     # Of an arrival that is issued now, and that an mbarrier counts from then on: the number of the
@@ -160,7 +163,15 @@ _AREAS = (
 # What ticks are in: forgotten when they are counted from 1 again.
 FORGOTTEN = (
     *("late_owners", "late_live", "hidden"),
-    *("met_tick", "copies_tick", "part_copies", "fence_tick", "fence_copies"),
+    *(
+        "met_tick",
+        "more_tick",
+        "core_tick",
+        "copies_tick",
+        "part_copies",
+        "fence_tick",
+        "fence_copies",
+    ),
     *("extra_tick", "extra_row"),
     *(
         "stored_tick",

@@ -86,6 +86,7 @@ class WatchMachine(NativeMachine):
         # The first address and the size of the buffer that is accessed; whether results are unread.
         self.span: tuple[Lanes, Lanes] | None = None
         self.unread = False
+        self.alike = False  # whether a constant is stored
 
     # ---- who acts
 
@@ -113,6 +114,7 @@ class WatchMachine(NativeMachine):
             flags |= judge.ASYNC if through else 0
         if self._strong and not flags & judge.MBARRIER:
             flags |= judge.STRONG if write else judge.UPDATES * self._updates
+        flags |= judge.ALIKE * self.alike
         words = (self.lanes(UINT32, self.site, 0), owner, self.constant(flags, UINT32))
         return tuple(("i32", each) for each in (self._lanes(), *words))
 
@@ -209,7 +211,7 @@ class WatchMachine(NativeMachine):
         if self.form is not None:
             scope = signals.SCOPES[self.form.order.scope] if self._strong else 0
             read_only = self.form.declaration is memory.ld_nc
-        return regions.how(write=write, scope=scope, read_only=read_only)
+        return regions.how(write=write, scope=scope, read_only=read_only, alike=self.alike)
 
     def _signal(self, address: Lanes, lanes: Lanes, write: bool) -> None:
         """Keep what an access may tell other CTAs, or learn from them."""

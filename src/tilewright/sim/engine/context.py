@@ -36,6 +36,7 @@ _FIELDS = (
     "progress",  # counts what other paths could notice
     "schedule",
     "random",
+    "elections",  # what the seed makes of elections, the same for each that is of the same lanes
     "give_up",  # the next wait that may give up does so
     "generous",  # each path may give up one wait in its turn
     "queue",  # host address of the asynchronous operations in flight

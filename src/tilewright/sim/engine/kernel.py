@@ -61,6 +61,7 @@ from tilewright.ir.statements import (
 )
 from tilewright.ir.types import PointerType, ScalarType, TensorMapType, TensorType
 from tilewright.ir.visit import walk
+from tilewright.isa import barriers, warp_ops
 from tilewright.isa.declaration import Operand, Wait
 from tilewright.isa.machine import WARP, Lanes
 from tilewright.passes.analysis.uniformity import leaves_early
@@ -80,6 +81,8 @@ _SCALARS = "@SCALAR_BYTES@"
 # What LLVM does with a basic block takes time that grows with the square of its length.
 _BLOCK_LINES = 512
 _STOPPED = "stopped"  # the label where a path ends that is not to go on
+# Collectives to which lanes may come in groups, each group by a member mask of its own.
+_BY_GROUPS = (*warp_ops.SHUFFLES, barriers.bar_warp_sync)
 
 
 @dataclass(frozen=True)
@@ -1024,9 +1027,16 @@ class KernelCode:
         self.refresh()
         all_lanes = self._warp_word(context.LANES_START)
         need = all_lanes
+        groups: Lanes | None = None
         if named:
-            need = self.m.cast(self.m.first(self.expr(named[0])), UINT32) & all_lanes
-            inside = (self.active() & ~need) == 0
+            members = self.m.cast(self.expr(named[0]), UINT32)
+            if stmt.form.declaration in _BY_GROUPS and members.width:
+                groups = members
+                need = self._any_of(members) & all_lanes
+                inside = ((members >> self.m.lane_id()) & 1) != 0
+            else:
+                need = self.m.first(members) & all_lanes
+                inside = (self.active() & ~need) == 0
             self.m.require(
                 inside,
                 "divergent-collective",
@@ -1053,6 +1063,31 @@ class KernelCode:
             self.f.branch(retry)
             self.m.mask, self._known = mask, known
         self.f.label(ready)
+        if groups is not None:
+            self._see_that_groups_agree(groups)
+
+    def _any_of(self, sets: Lanes) -> Lanes:
+        """Unite what the active lanes have."""
+        assert self.m.mask is not None
+        united = self.m.select(self.m.mask, sets, self.m.constant(0, UINT32))
+        for distance in (16, 8, 4, 2, 1):
+            united = united | self.m.shuffle(united, self.m.lane_id() ^ distance)
+        return self.m.pick(united, self.m.constant(0, UINT32))
+
+    def _see_that_groups_agree(self, members: Lanes) -> None:
+        """See that lanes that come in groups all name those of their own group, and no others."""
+        active, lane = self.active(), self.m.lane_id()
+        differs = self.m.constant(0, UINT32)
+        for distance in range(1, WARP):
+            other = lane ^ distance
+            meets = ((members & active) >> other) & 1
+            apart = self.m.shuffle(members, other) != members
+            differs = differs | self.m.select(apart, meets, self.m.constant(0, UINT32))
+        self.m.require(
+            differs == 0,
+            "divergent-collective",
+            "lanes that a member mask names have another one",
+        )
 
     def _go_without(self, label: str) -> None:
         """Tell an observer of lanes that a collective has waited for in vain, if there are any."""

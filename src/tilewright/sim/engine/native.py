@@ -140,14 +140,17 @@ class NativeMachine(Values):
         return self.pick(value, self.lowest(self.active()) & 31)
 
     def elect(self, members: Lanes) -> Lanes:
-        """Choose one lane of a set: the lowest, or any of them where the schedule is random."""
+        """Choose one lane of a set: the lowest, or any of them where the schedule is random.
+
+        That is the same one each time (PTX ISA, "elect.sync").
+        """
         lowest = self.lowest(members) & 31
         slot = self.function.slot("i32", 4)
         self.function.emit(f"store i32 {lowest.value}, ptr {slot}")
         random = self.field("schedule") == context.SCHEDULES["random"]
         with self.function.when(str(random.value)):
-            drawn = self.op("call i32 @draw(ptr %ctx)")
-            start = self.lanes(UINT32, drawn, 0) & 31
+            mixed = (members ^ self.cast(self.field("elections"), UINT32)) * 0x9E3779B1
+            start = mixed >> 27
             # The first lane of the set at or after a random one, around the warp.
             after = (members >> start) << start
             chosen = self.select(after != 0, self.lowest(after), lowest)

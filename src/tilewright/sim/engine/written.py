@@ -137,14 +137,16 @@ class Written:
         return lanes
 
     def _strange_sources(self, shuffle: Shuffled, stmt: Stmt) -> Lanes:
-        """Give the lanes that have read a lane which is not there, or which has no value."""
+        """Give the lanes that have read a lane which they do not name, or which has no value."""
         assert isinstance(stmt, Instruct)
-        if shuffle.result.name in comes_of(shuffle.offset) | comes_of(shuffle.clamp):
+        operands = shuffle.offset, shuffle.clamp, shuffle.mask
+        if any(shuffle.result.name in comes_of(each) for each in operands):
             return self.m.constant(0, UINT32)  # what it was is not known any more
-        values = (self.code.expr(each) for each in (shuffle.offset, shuffle.clamp))
-        which = [self.m.cast(each, UINT32) for each in values]
+        *which, members = (self.m.cast(self.code.expr(each), UINT32) for each in operands)
         source, _ = warp_ops.source_lane(self.m, stmt.form["mode"], *which)
-        lacking = ~self.code.active() | self._strangers(shuffle.value)
+        here = self.code.active()
+        # A mask of all that leaves one of them out is a fault of its own.
+        lacking = ~(here & members if members.width else here) | self._strangers(shuffle.value)
         return self.m.bits(((lacking >> source) & 1) != 0)
 
     # ---- elements
