@@ -174,6 +174,82 @@ def test_only_outputs_are_returned() -> None:
         wrong(matrix(32))
 
 
+@pytest.mark.parametrize("kept", ["", "low"])
+def test_outputs_that_are_declared_are_returned(kept: str) -> None:
+    @jit(target="sm_90a")
+    def wrong(A):
+        A: T.Tensor((32,), T.float32)
+        low = T.empty((32,), T.float32)
+        high = T.empty((32,), T.float32)
+        with T.Kernel(1, threads=32):
+            T.copy(A, low)
+            T.copy(A, high)
+        if kept:
+            return low
+
+    with pytest.raises(FrontendError, match="is declared, and not returned") as caught:
+        wrong(matrix(32))
+    assert "expected: return low, high" in str(caught.value)
+    assert f"'{'high' if kept else 'low'}' is declared" in str(caught.value)
+
+
+def test_a_call_lacks_an_argument_or_has_another() -> None:
+    with pytest.raises(LaunchError, match="it lacks 'B'"):
+        add(matrix(8, 8), block=8)
+    with pytest.raises(LaunchError, match="it lacks 'block'"):
+        add(matrix(8, 8), matrix(8, 8))
+    with pytest.raises(LaunchError, match="missing a required argument: 'factor'"):
+        scale(32)
+    with pytest.raises(LaunchError, match="unexpected keyword argument 'factors'"):
+        scale(32, 2.0, factors=2)
+    tuned = autotune(configs=[{"factors": 2.0}])(scale)
+    with pytest.raises(LaunchError, match=r"none of 1 configurations(.|\n)*'factors'"):
+        tuned(32, 2.0)
+
+
+@jit(target="sm_90a")
+def shifted(A, bias=None, scale: Any = None, *, scales=False):
+    M, N = T.const("M, N")
+    A: T.Tensor((M, N), T.float32)
+    if bias is not None:
+        bias: T.Tensor((N,), T.float32)
+    if scales:
+        scale: T.Tensor((M,), T.float32)
+    B = T.empty((M, N), T.float32)
+    with T.Kernel(M, threads=32) as row:
+        for j in T.Parallel(N):
+            value = A[row, j] if bias is None else A[row, j] + bias[j]
+            B[row, j] = value * scale[row] if scales else value
+    return B
+
+
+def test_tensors_that_a_call_may_leave_out() -> None:
+    a, bias, scale = matrix(3, 20), matrix(20), matrix(3)
+    assert (shifted(a) == a).all()
+    assert (shifted(a, bias) == a + bias).all()
+    assert (shifted(a, None) == a).all()
+    assert (shifted(a, bias, scale, scales=True) == (a + bias) * scale[:, None]).all()
+    assert (shifted(a, scale=scale, scales=True) == a * scale[:, None]).all()
+    with pytest.raises(LaunchError, match=r"'scale' is no tensor of 1 axes(.|\n)*found: None"):
+        shifted(a, bias, scales=True)
+    with pytest.raises(LaunchError, match=r"'bias' has the wrong shape(.|\n)*N = 20"):
+        shifted(a, matrix(19))
+
+
+def test_outputs_are_what_a_call_can_allocate() -> None:
+    m = T.dynamic("m")
+
+    @T.prim_func
+    def function(A: T.Tensor((32,), "float32"), n: T.int32, B: T.Tensor((m,), "float32")):
+        with T.Kernel(1, threads=32):
+            B[0] = A[n]
+
+    with pytest.raises(LaunchError, match=r"cannot allocate 'n'(.|\n)*found: int32"):
+        compile(function, out_idx=[1], target="sm_80")
+    with pytest.raises(LaunchError, match=r"cannot allocate 'B'(.|\n)*m, which no other"):
+        compile(function, out_idx=[2], target="sm_80")
+
+
 def test_outputs_are_declared_in_one_way() -> None:
     @jit(out_idx=[-1], target="sm_90a")
     def wrong(A):
@@ -304,6 +380,9 @@ def test_tuning_takes_what_compiles(capsys: pytest.CaptureFixture[str]) -> None:
     assert "{'threads': 64}" in capsys.readouterr().err
     assert (tuned(a) == a).all()
     assert capsys.readouterr().err == ""
+    b = matrix(64) + 1
+    assert (tuned(A=a) == a).all() and (tuned(A=b) == b).all()
+    assert capsys.readouterr().err.count("the first that compiles") == 1
     assert (tuned(a, threads=32) == a).all()
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import reprlib
 import sys
 import typing
 from collections.abc import Iterator
@@ -398,7 +399,7 @@ def operand(value: Any) -> Operand:
                 code="type-mismatch",
                 location=here(),
                 expected="a number, or a value of a kernel",
-                found=f"{type(value).__name__} {value!r}",
+                found=f"{type(value).__name__} {reprlib.repr(value)}",
             )
 
 

@@ -122,7 +122,8 @@ class AutoTuned:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]
     ) -> AutotuneResult:
         """Choose a configuration, once for arguments of the same kind."""
-        key = tuple(map(_kind, (*args, *sorted(kwargs.items()))))
+        named = [(name, _kind(kwargs[name])) for name in sorted(kwargs)]
+        key = (*map(_kind, args), *named)
         if key not in self._chosen:
             lazy = self.jit_impl.mode == "lazy"
             tensors = None if lazy else [each for each in args if hasattr(each, "shape")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import reprlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +35,8 @@ Mode = Literal["lazy", "eager"]
 class Call:
     """The arguments of a call of an eager function: what is known, and what a kernel is given.
 
-    `sizes` are names of `T.const` that are given.
+    `sizes` are names of `T.const` that are given. An argument `None` is known, and may be missed
+    as a tensor: which it is, the body says.
     """
 
     constants: dict[str, Any]
@@ -100,13 +102,19 @@ class JITFunction:
         if self.mode == "lazy":
             return self.compile(*args, **kwargs)
         call = self._bound(args, kwargs)
-        return self._kernel(call)(**call.tensors)
+        if lacking := [name for name in self._stated() if name not in call.tensors]:
+            raise self._refusal(f"it lacks {lacking[0]!r}")
+        kernel, stated = self._kernel(call), self._declaration(call).types
+        return kernel(**{name: each for name, each in call.tensors.items() if name in stated})
 
     def compile(self, *args: Any, **kwargs: Any) -> JITKernel:
         """Compile for these arguments; an eager function's sizes may stand for its tensors."""
         if self.mode == "eager":
             return self._kernel(self._bound(args, kwargs))
-        bound = self.signature.bind(*args, **kwargs)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise self._refusal(str(error)) from error
         bound.apply_defaults()
         key = identity(dict(bound.arguments))
         return self._kernels.get(key, lambda: self._compiled(self.get_tir(*args, **kwargs)))
@@ -169,7 +177,9 @@ class JITFunction:
             raise self._refusal(str(error)) from error
         bound.apply_defaults()
         given = dict(bound.arguments)
-        constants = {name: value for name, value in given.items() if name not in stated}
+        constants = {
+            name: value for name, value in given.items() if value is None or name not in stated
+        }
         missing = [name for name in own if name not in given and name not in stated]
         if missing:
             raise self._refusal(f"it lacks {missing[0]!r}")
@@ -200,12 +210,16 @@ class JITFunction:
         reading = read_body(self.func, self._around, call.constants, sizes)
         return TileFunction(self.func, reading)
 
-    def _sizes(self, call: Call) -> dict[str, int]:
-        """Find what the names of `T.const` stand for: given, or extents of tensors."""
-        declared: Declared = self._declared.get(
+    def _declaration(self, call: Call) -> Declared:
+        """Read what the function says of its arguments, where these are known."""
+        return self._declared.get(
             identity(call.constants),
             lambda: declare(self.func, self._around, call.constants),
         )
+
+    def _sizes(self, call: Call) -> dict[str, int]:
+        """Find what the names of `T.const` stand for: given, or extents of tensors."""
+        declared = self._declaration(call)
         if unknown := call.sizes.keys() - set(declared.constants):
             raise self._refusal(f"{sorted(unknown)[0]!r}, which is neither a parameter nor a size")
         found = dict(call.sizes)
@@ -225,7 +239,7 @@ class JITFunction:
                 f"the argument {name!r} is no tensor of {len(type.shape)} axes",
                 code="argument-shape",
                 expected=f"{name}: {type}",
-                found=f"the shape {shape}" if shape is not None else repr(value),
+                found=f"the shape {shape}" if shape is not None else reprlib.repr(value),
             )
         for axis, (extent, length) in enumerate(zip(type.shape, shape, strict=True)):
             if not isinstance(extent, Var) or extent.name not in declared.constants:

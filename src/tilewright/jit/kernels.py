@@ -18,8 +18,10 @@ from typing import Any, cast
 
 from tilewright import driver
 from tilewright.base.errors import LaunchError, TargetError, TilewrightError
+from tilewright.frontend.annotations import symbols_of
 from tilewright.frontend.functions import KernelFunction
 from tilewright.frontend.tile.functions import TileFunction
+from tilewright.ir.expressions import Var
 from tilewright.ir.rewrite import map_statements
 from tilewright.ir.statements import Program, Stmt
 from tilewright.ir.tile import CopyTile
@@ -284,7 +286,33 @@ def _outputs(func: KernelFunction, out_idx: Any) -> tuple[tuple[int, ...], tuple
             found=f"out_idx={out_idx!r}",
         )
     found = tuple(each % count for each in listed)
-    return found, (*found, *own)
+    allocates = (*found, *own)
+    _check_outputs(func, found, allocates)
+    return found, allocates
+
+
+def _check_outputs(
+    func: KernelFunction, outputs: tuple[int, ...], allocates: tuple[int, ...]
+) -> None:
+    """Refuse outputs that a call cannot allocate: numbers, and tensors of unknown extents."""
+    types = list(func.params.items())
+    known: set[str] = set()
+    for at, (name, type) in enumerate(types):
+        if at not in allocates:
+            known.add(name)
+            shape = type.shape if isinstance(type, TensorType) else ()
+            known |= {each.name for each in shape if isinstance(each, Var)}
+    for name, type in (types[at] for at in outputs):
+        unknown = [each.name for each in symbols_of([type]) if each.name not in known]
+        if unknown or not isinstance(type, TensorType):
+            raise LaunchError(
+                f"a call cannot allocate {name!r}, which is to be an output of {func.name}",
+                code="bad-option",
+                location=func.location,
+                expected="a tensor whose extents are numbers, or extents of other arguments",
+                found=f"{unknown[0]}, which no other argument tells" if unknown else str(type),
+                hint="leave it out of out_idx=, and give it to the call",
+            )
 
 
 def _target(target: Any) -> Any:

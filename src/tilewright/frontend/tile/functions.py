@@ -143,12 +143,12 @@ def const(names: Any, dtype: Any = "int32") -> Any:
 
 def empty(*shape: Any, dtype: Any = "float32") -> Tensor:
     """Declare an output: a tensor that a call of the function allocates and returns."""
-    return reader().output(_global(*_shape_and_type(shape, dtype)), "output")
+    return reader().output(_global(*_shape_and_type(shape, dtype)), "output", returned=True)
 
 
 def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Tensor:
     """Allocate a tensor in global memory for the kernels of one call to use."""
-    return reader().output(_global(shape, dtype), "workspace")
+    return reader().output(_global(shape, dtype), "workspace", returned=False)
 
 
 def _shape_and_type(shape: tuple[Any, ...], dtype: Any) -> tuple[Any, Any]:

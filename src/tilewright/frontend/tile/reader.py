@@ -75,7 +75,8 @@ class Facts:
     """What a reader is told, and what it finds.
 
     `sizes` are the numbers that names of `T.const` stand for; `declaring` ends the reading at the
-    first kernel. `arguments` are parameters whose types the body states.
+    first kernel. `arguments` are parameters whose types the body states. Of what is `allocated`,
+    `outputs` are what `T.empty` declares, by name, and where it does.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -83,6 +84,7 @@ class Facts:
     arguments: tuple[str, ...] = ()
     constants: list[str] = field(default_factory=list[str])
     allocated: list[Var] = field(default_factory=list[Var])
+    outputs: dict[str, Location | None] = field(default_factory=dict[str, Location | None])
     returned: tuple[Var, ...] | None = None
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -115,8 +117,8 @@ class TileReader(Reader):
             )
         return wrap(Var(name, ScalarType(dtype)))
 
-    def output(self, type: TensorType, otherwise: str) -> Tensor:
-        """Add a parameter that whoever calls the function allocates."""
+    def output(self, type: TensorType, otherwise: str, *, returned: bool) -> Tensor:
+        """Add a parameter that a call allocates; what is to be `returned`, a function returns."""
         var = self.builder.variable(self.builder.named(None, otherwise), type)
         unknown = symbols_of([type])
         known = {each.name for each in symbols_of([each.type for each in self.params])}
@@ -130,6 +132,8 @@ class TileReader(Reader):
                 hint="an output has the extents of arguments, or numbers",
             )
         self.facts.allocated.append(var)
+        if returned:
+            self.facts.outputs[var.name] = self.builder.where
         self.params = (*self.params, var)
         return Tensor(var)
 
@@ -370,7 +374,7 @@ def declare(
     facts = Facts(declaring=True, arguments=stated_arguments(function))
     reader, source = _reader(function, around, facts)
     with reader.builder.activate():
-        _bind_constants(reader, constants)
+        _bind_arguments(reader, function, constants)
         with suppress(Reached):
             reader.read_program(function.__name__, source, {})
         types = {each.name: each.type for each in reader.params if each not in facts.allocated}
@@ -391,14 +395,45 @@ def read_body(
     facts = Facts(sizes=sizes, arguments=stated_arguments(function))
     reader, source = _reader(function, around, facts)
     with reader.builder.activate():
-        _bind_constants(reader, constants)
+        _bind_arguments(reader, function, constants)
         program = reader.read_program(function.__name__, source, {})
+    _check_returned(facts)
     return _reading(reader, program)
 
 
-def _bind_constants(reader: TileReader, constants: Mapping[str, Any]) -> None:
+def _check_returned(facts: Facts) -> None:
+    """Refuse an output that a function declares and does not return: nobody would get it."""
+    returned = {each.name for each in facts.returned or ()}
+    for name, where in facts.outputs.items():
+        if name not in returned:
+            raise FrontendError(
+                f"the output {name!r} is declared, and not returned",
+                code="bad-call",
+                location=where,
+                expected=f"return {', '.join(facts.outputs)}",
+                found=f"return {', '.join(sorted(returned))}" if returned else "no return",
+                hint="memory for the kernels' own use is T.alloc_global(shape, dtype)",
+            )
+
+
+class Unstated:
+    """An argument that may be left out and is given, until the body states its type."""
+
+    def __repr__(self) -> str:
+        return "an argument whose type is not stated before"
+
+
+def _bind_arguments(
+    reader: TileReader, function: FunctionType, constants: Mapping[str, Any]
+) -> None:
+    """Bind what is known, and what a body may ask of others: whether they are None."""
     where: Location | None = None
-    for name, value in constants.items():
+    optional = [
+        name
+        for name in reader.facts.arguments
+        if inspect.signature(function).parameters[name].default is None
+    ]
+    for name, value in {**dict.fromkeys(optional, Unstated()), **constants}.items():
         reader.frame.bind(name, Binding(value, where))
 
 
