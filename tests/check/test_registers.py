@@ -261,3 +261,67 @@ def test_a_lane_that_is_out_of_range_reads_its_own(mode: str) -> None:
         Out[lane] = value
 
     assert found(kernel, zeros(32), zeros(32), target="sm_80") == []
+
+
+# ---------------------------------------------------------------------------- turns of loops
+
+
+def accumulated(begins: str, of: str = "variable", turns: int = 4) -> Any:
+    """Sum up in a loop, of a variable or an element of an array, and store the sum."""
+
+    @T.function
+    def kernel(A: T.Tensor((64,), "int32"), Out: T.Tensor((64,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+        tid = T.cuda.thread_idx("x")
+        total: T.int32
+        totals = T.alloc_local((2,), "int32", layout="default")
+        if T.constexpr(begins == "before"):
+            total = 0
+            totals[0] = 0
+        for turn in range(turns):
+            if T.constexpr(begins == "first turn") and turn == 0:
+                total = 0
+                totals[0] = 0
+            if T.constexpr(of == "variable"):
+                if T.constexpr(begins == "later arm"):
+                    if turn > 0:
+                        total += A[tid]
+                    else:
+                        total = A[tid]
+                elif T.constexpr(begins == "choice"):
+                    total = T.if_then_else(turn == 0, 0, total) + A[tid]
+                else:
+                    total += A[tid]
+            else:
+                if T.constexpr(begins == "later arm"):
+                    if turn > 0:
+                        totals[0] += A[tid]
+                    else:
+                        totals[0] = A[tid]
+                elif T.constexpr(begins == "choice"):
+                    totals[0] = T.if_then_else(turn == 0, 0, totals[0]) + A[tid]
+                else:
+                    totals[0] += A[tid]
+        if T.constexpr(of == "variable"):
+            Out[tid] = total
+        else:
+            Out[tid] = totals[0]
+
+    return kernel
+
+
+@pytest.mark.parametrize("of", ["variable", "array"])
+@pytest.mark.parametrize("schedule", SCHEDULES[:3])
+def test_a_sum_that_nothing_has_cleared_is_told_where_it_is_added_to(
+    of: str, schedule: str
+) -> None:
+    (fault,) = found(accumulated("never", of), zeros(64), zeros(64), schedule=schedule)
+    assert fault[0] == "uninitialised" and "+= A[tid]" in fault[1]
+
+
+@pytest.mark.parametrize("of", ["variable", "array"])
+@pytest.mark.parametrize("begins", ["before", "first turn", "later arm", "choice"])
+def test_a_sum_that_begins_in_some_way_is_not_told(begins: str, of: str) -> None:
+    a, out = np.arange(64, dtype="int32"), zeros(64)
+    assert found(accumulated(begins, of), a, out) == []
+    assert out.tolist() == (4 * a).tolist()

@@ -430,3 +430,30 @@ def test_two_products_that_need_one_fragment_in_different_threads() -> None:
             T.gemm(x, x, z, policy="full_col")
 
     assert _refused(kernel).code == "layout-conflict"
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+@pytest.mark.parametrize("cleared", [True, False])
+def test_sums_that_nothing_has_cleared_are_told(turns: int, cleared: bool) -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((32, 64), "float16"), C: T.Tensor((32, 32), "float32")):
+        with T.Kernel(1, threads=32):
+            a = T.alloc_shared((32, 16), "float16")
+            c = T.alloc_fragment((32, 32), "float32")
+            if cleared:
+                T.clear(c)
+            for k in T.Pipelined(turns, num_stages=2):
+                T.copy(A[0, k * 16], a)
+                T.gemm(a, a, c, transpose_B=True)
+            T.copy(c, C)
+
+    executable = tilewright.compile(kernel, "sm_80", check=True)
+    arrays = np.ones((32, 64), np.float16), np.zeros((32, 32), np.float32)
+    if cleared:
+        executable(*arrays)
+        assert (arrays[1] == 16 * turns).all()
+        return
+    with pytest.raises(tilewright.CheckError) as error:
+        executable(*arrays)
+    (fault,) = error.value.findings
+    assert fault.kind == "uninitialised" and "T.gemm(a, a, c" in str(fault)

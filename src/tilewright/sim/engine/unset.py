@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tilewright.ir.expressions import Binary, Expr, Load, Select, Var, as_constant
 from tilewright.ir.operands import read_operands, written_places
 from tilewright.ir.statements import (
+    Allocate,
     Assign,
     Bind,
     Block,
@@ -191,6 +192,72 @@ def _runs_through(loop: For | While) -> bool:
     bounds = [as_constant(each) for each in (loop.start, loop.stop, loop.step)]
     numbers = [each for each in bounds if isinstance(each, int)]
     return len(numbers) == len(bounds) and len(range(*numbers)) > 0
+
+
+# ---------------------------------------------------------------------------- turns of loops
+
+
+def read_first(kernel: Kernel) -> _Names:
+    """Name the variables and local arrays that a loop may read before anything has written them.
+
+    In the text the read stands first, and a write further on in the loop: of a sum, say, which
+    nothing has cleared. In later turns the read is as it should be.
+    """
+    search = _Firsts()
+    search.block(kernel.body, in_loop=False)
+    return frozenset(search.found)
+
+
+@dataclass
+class _Firsts:
+    """Follows what nothing before a statement has written, in the order of the text."""
+
+    found: set[str] = field(default_factory=set[str])
+    unset: set[str] = field(default_factory=set[str])
+
+    def block(self, block: Block, *, in_loop: bool) -> None:
+        for stmt in block:
+            self.statement(stmt, in_loop=in_loop)
+
+    def statement(self, stmt: Stmt, *, in_loop: bool) -> None:
+        if in_loop and self.unset:
+            self.found |= self.unset & {register_name(each) for each in read(stmt)}
+        match stmt:
+            case Declare(value=None) | Allocate():
+                self.unset.add(stmt.var.name)
+            case If():
+                self.block(stmt.then, in_loop=in_loop)
+                self.block(stmt.orelse, in_loop=in_loop)
+            case For() | While():
+                self.block(stmt.body, in_loop=True)
+            case _:
+                self.unset -= {each.name for each in written(stmt)}
+
+
+def read(stmt: Stmt) -> tuple[Var | Load, ...]:
+    """List the variables and elements of local arrays that a statement is sure to read."""
+    match stmt:
+        case Instruct():
+            values: Sequence[Expr | None] = read_operands(stmt)
+        case Store():
+            values = (*stmt.indices, stmt.value)
+        case Bind() | Assign() | Declare():
+            values = (stmt.value,)
+        case Write():
+            values = (stmt.pointer, stmt.value)
+        case If() | While():
+            values = (stmt.condition,)
+        case _:
+            values = ()
+    found = (each for value in values if value is not None for each in _decisive(value))
+    return tuple(each for each in found if isinstance(each, Var | Load))
+
+
+def register_name(place: Var | Load) -> str:
+    """Name the variable, or the local array, that a place is of."""
+    var = place.tensor if isinstance(place, Load) else place
+    assert isinstance(var, Var)
+    return var.name
 
 
 # ---------------------------------------------------------------------------- local arrays

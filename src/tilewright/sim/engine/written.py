@@ -25,6 +25,9 @@ from tilewright.sim.engine.unset import (
     needed_elements,
     partly_set,
     partly_stored,
+    read,
+    read_first,
+    register_name,
     shuffled,
     stored,
 )
@@ -48,6 +51,8 @@ class Written:
         self._partly = {name: code.reserve(4) for name in sorted(partly_set(kernel))}
         # those in which what comes of shuffles comes of a lane that is not there,
         self._strange = {name: code.reserve(4) for name in sorted(from_lanes(kernel))}
+        # all lanes, until one has written it, of what a loop may read before anything is written,
+        self._untouched = {name: code.reserve(4) for name in sorted(read_first(kernel))}
         # and those that have not set elements of an array, one element after another.
         lengths = sorted(partly_stored(kernel, uniformity).items())
         self._elements = {name: code.reserve(4 * length) for name, length in lengths}
@@ -58,6 +63,8 @@ class Written:
             self._need(stmt)
         if self._elements:
             self._need_elements(stmt)
+        if self._untouched:
+            self._need_touched(stmt)
 
     def after(self, stmt: Stmt) -> None:
         """Note what a statement has written, or makes anew."""
@@ -65,10 +72,12 @@ class Written:
             case Declare(value=None) | Allocate():
                 self.unset.add(stmt.var.name)
                 self._note(stmt.var.name, unset=True)
+                self._touch(stmt.var.name, unset=True)
             case _:
                 for each in written(stmt):
                     self.unset.discard(each.name)
                     self._note(each.name, unset=False)
+                    self._touch(each.name, unset=False)
         if self._strange:
             self._note_strange(stmt)
         if self._elements:
@@ -94,6 +103,24 @@ class Written:
                 code.module.observer.reads_unset(self.m, lacking, shuffled=read)
             for each in slots:
                 code.set_cell(each, code.cell(each) & ~lacking)
+
+    # ---- what nothing has written
+
+    def _need_touched(self, stmt: Stmt) -> None:
+        for place in read(stmt):
+            name = register_name(place)
+            if name in self._untouched and name not in self.unset:
+                self._miss(stmt, place, [self._untouched[name]], read=False)
+
+    def _touch(self, name: str, *, unset: bool) -> None:
+        """Note that the active lanes have something anew, or that one has written it."""
+        if name in self._untouched:
+            cell, lanes = self._at(self._untouched[name]), self.code.active()
+            before = self.code.cell(cell)
+            none = self.m.constant(0, UINT32)
+            self.code.set_cell(
+                cell, before | lanes if unset else self.m.select(lanes == 0, before, none)
+            )
 
     # ---- variables
 
