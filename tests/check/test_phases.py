@@ -236,3 +236,35 @@ def test_lanes_wait_at_an_mbarrier_after_they_have_met_the_one_that_made_it() ->
     expect(
         make, {"meet": False}, "mbarrier-init", WAIT, "mbarrier.init", zeros(32), target="sm_90a"
     )
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_wait_that_ends_at_once_explains_what_is_written_after_the_read_only(
+    written: bool,
+) -> None:
+    @T.function
+    def kernel(Out: T.Tensor((64,), "int32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+        tid, warp, lane = T.cuda.thread_idx("x"), T.cuda.warp_id(), T.cuda.lane_id()
+        s = T.alloc_shared((32,), "int32", layout="default", align=16)
+        bar = T.alloc_shared((1,), "uint64", layout="default", align=8)
+        state: T.uint64 = 0
+        if tid == 0:
+            T.ptx.mbarrier.init.shared.b64(bar.ptr_to([0]), T.uint32(1))
+        T.cuda.cta_sync()
+        if warp == 0:
+            T.cuda.mbarrier_wait(bar.ptr_to([0]), 1)
+            Out[lane] = s[lane]
+        T.cuda.cta_sync()
+        if warp == 1:
+            if T.constexpr(written):
+                s[lane] = lane
+            T.cuda.warp_sync()
+            if lane == 0:
+                T.ptx["mbarrier.arrive.shared::cta.b64"](state, bar.ptr_to([0]))
+
+    kind = "mbarrier-phase" if written else "uninitialised"
+    for schedule in SCHEDULES:
+        faults = found(kernel, zeros(64), target="sm_90a", schedule=schedule)
+        assert [each[0] for each in faults] == [kind], schedule
+        assert (WAIT in faults[0][1]) == written

@@ -689,8 +689,8 @@ class _Launch:
         if self.checking is not None and cta.keeper is not None:
             if tells:
                 kept = not (cta.get("tmem_permit") or cta.get("tmem_columns"))
-                permit = kept and status == context.DONE
-                self.checking.judge(cta.keeper, cta.special, cta.index, permit=permit)
+                permit, stuck = kept and status == context.DONE, status == context.STUCK
+                self.checking.judge(cta.keeper, cta.special, cta.index, permit=permit, stuck=stuck)
             cta.listed = max(cta.listed, cta.keeper.listed)
         # A fault may also be met by what lands last, after a CTA is done.
         if cta.get("error"):

@@ -88,11 +88,13 @@ class Checking:
         self._turn += 1
         state.take_turn(special["check"], self._turn)
 
-    def judge(self, keeper: Keeper, special: Special, index: int, *, permit: bool) -> None:
-        """Note what is found in a CTA, which has ended; it may have kept a permit."""
-        memory, sites = special["check"], self._simulated.sites.sites
-        found = raw.collect(memory, index, sites)
-        notes = state.notes(memory)
+    def judge(
+        self, keeper: Keeper, special: Special, index: int, *, permit: bool, stuck: bool
+    ) -> None:
+        """Note what is found in a CTA, which has ended; it may have kept a permit, or be stuck."""
+        sites = self._simulated.sites.sites
+        found = raw.collect(special, index, sites, stuck=stuck)
+        notes = state.notes(special["check"])
         uses = list(descriptors.judge(notes, index, sites, self._known.claims))
         if not uses:
             keeper.is_good(notes)

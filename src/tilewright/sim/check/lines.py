@@ -19,8 +19,9 @@ from tilewright.sim.check.rows import routine, run
 if TYPE_CHECKING:
     from tilewright.sim.engine.native import NativeMachine
 
-BYTES = 128  # of a line: within it a swizzle moves chunks, and after eight it begins again
-RECORDS = BYTES // state.RECORD_BYTES
+RECORDS = state.LINE_RECORDS
+# Within a line a swizzle moves chunks, and after eight lines it begins again.
+BYTES = RECORDS * state.RECORD_BYTES
 _RECORD = f"<{WORDS} x i64>"
 _STEP = 7 << state.STEP_SHIFT
 

@@ -5,7 +5,7 @@ May import `base`, `sim.engine` and the rest of `sim.check`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.base.spaces import Space
 from tilewright.sim.check import state
 from tilewright.sim.check.kinds import ALL
+from tilewright.sim.engine import context
 from tilewright.sim.engine.sites import Site
 
 # Who makes accesses, by the number of the owner divided by 32.
@@ -62,17 +63,42 @@ class RawFinding:
     beyond: int = 0
 
 
-def collect(memory: np.ndarray, cta: int, sites: Sequence[Site]) -> list[RawFinding]:
-    """Read what a CTA has found out of its memory, in the order in which it was found."""
+def collect(
+    special: Mapping[str, np.ndarray], cta: int, sites: Sequence[Site], *, stuck: bool
+) -> list[RawFinding]:
+    """Read what a CTA has found out of its memory, in the order in which it was found.
+
+    One that is `stuck` would have gone on.
+    """
+    memory = special["check"]
     if not state.number_of(memory, "found_count"):
         return []
-    rows = state.found_rows(memory)
-    found = _paired([_finding(row, cta, sites) for row in rows.astype(object).tolist()])
+    rows = state.found_rows(memory).astype(object).tolist()
+    found = [_finding(row, cta, sites) for row in rows]
+    found = _paired(found if stuck else [_known_now(each, special) for each in found])
     # What is read too early may be read before anybody has written it.
     early = {id(site) for each in found if each.other for site in (each.site, each.other)}
     told = [each for each in found if each.kind != UNWRITTEN or id(each.site) not in early]
     beyond = state.number_of(memory, "others")
     return [*told[:-1], replace(told[-1], beyond=beyond)] if beyond else told
+
+
+def _known_now(each: RawFinding, special: Mapping[str, np.ndarray]) -> RawFinding:
+    """Let no wait explain a read of shared memory that nothing has written afterwards either."""
+    if each.kind != UNMET or each.space is not Space.SHARED or _is_written(each, special):
+        return each
+    return replace(each, kind=UNWRITTEN, other=None, other_owner="", other_warp=0, other_lanes=0)
+
+
+def _is_written(each: RawFinding, special: Mapping[str, np.ndarray]) -> bool:
+    first = each.address - context.SHARED_START
+    number = first // state.RECORD_BYTES
+    line = int(special["check_lines"].view(np.uint64)[number // state.LINE_RECORDS])
+    if line != state.SETTLED:
+        return line != state.EMPTY
+    bytes = ((1 << each.size) - 1) << first % state.RECORD_BYTES & state.BYTES
+    record = special["check_shadow"].view(np.uint64)[4 * number : 4 * number + 2]
+    return any(int(entry) & bytes for entry in record)
 
 
 def about(kind: str, cta: int, site: Site) -> RawFinding:
@@ -88,13 +114,14 @@ def freed(memory: np.ndarray, cta: int, sites: Sequence[Site]) -> list[RawFindin
 
 THREADS = OWNERS[0]  # the owner that is a warp itself; the others act for one
 UNWRITTEN = "uninitialised"
+UNMET = "mbarrier-phase/unmet"
 # No fault by itself: where Tensor Memory was freed, if what ends the launch uses it afterwards.
 FREED = "freed"
 # The kinds of two accesses without order. Which of them is met first is chance: of one pair of
 # places the first of these kinds stands for all.
 _DISORDERS = (
     *("ignored-try-wait", "race", "stage-overwritten", "stage-overwritten/refill"),
-    *("mbarrier-phase/unmet", "mbarrier-phase/idle", "mbarrier-phase"),
+    *(UNMET, "mbarrier-phase/idle", "mbarrier-phase"),
     *("missing-wait", "missing-wait/first"),
 )
 

@@ -71,6 +71,7 @@ NO_SITE = (1 << 32) - 1
 # ---- a shadow entry: who last touched bytes of a record of 16, when, where
 
 RECORD_BYTES = 16
+LINE_RECORDS = 8  # of a line (`lines`)
 TICK_SHIFT, OWNER_SHIFT, LANE_SHIFT, STEP_SHIFT, SITE_SHIFT = 46, 38, 33, 30, 16
 MOST_TICKS = (1 << 64 - TICK_SHIFT) - 1
 MOST_SITES = (1 << STEP_SHIFT - SITE_SHIFT) - 1
