@@ -558,15 +558,20 @@ def test_blocks_that_no_sm_holds_are_refused() -> None:
     assert error.value.location is not None and error.value.location.file == __file__
 
 
-def test_a_fragment_whose_scope_is_shared_memory_is_a_shared_buffer() -> None:
+def test_a_fragment_whose_scope_is_that_of_another_buffer_is_one() -> None:
     @T.prim_func
-    def kernel(A: T.Tensor((64,), "float32")):
+    def kernel(A: T.Tensor((64,), "float32"), B: T.Tensor((32,), "float32")):
         with T.Kernel(1, threads=32):
             a = T.alloc_fragment((64,), "float32", scope="shared")
+            own = T.alloc_fragment((1,), "float32", "local")
             T.copy(A, a)
-            T.copy(a, A)
+            own[0] = a[63 - T.get_thread_binding()]
+            B[T.get_thread_binding()] = own[0]
 
     assert "T.alloc_shared((64,)" in str(kernel.program)
+    a, b = np.arange(64, dtype=F), np.zeros(32, F)
+    run(kernel, a, b)
+    np.testing.assert_array_equal(b, a[:31:-1])
 
 
 @pytest.mark.parametrize(

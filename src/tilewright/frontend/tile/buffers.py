@@ -47,11 +47,13 @@ def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Tensor:
 def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Tensor:
     """Allocate a tile that the threads of the CTA hold in registers together.
 
-    One whose scope is that of shared memory is what `alloc_shared` gives.
+    One whose scope is that of another buffer is what `alloc_shared` or `alloc_local` gives.
     """
     if scope in _SHARED:
         return alloc_shared(shape, dtype, scope)
-    only("scope", scope, "local.fragment", *_SHARED, place=2)
+    if scope == "local":
+        return alloc_local(shape, dtype, scope)
+    only("scope", scope, "local.fragment", "local", *_SHARED, place=2)
     return _allocate(shape, dtype, Space.FRAGMENT)
 
 
