@@ -1,8 +1,11 @@
 """Whether CTAs touch global memory apart from one another, told without sorting what they touch.
 
 May import `sim.engine` and the modules of `sim.check` below it. Of every 64 bytes of watched memory
-a launch notes which CTA has written and which has read there. Only where CTAs meet in such a place
-are their lists of runs laid side by side (`regions`).
+a launch notes which CTA has written and which has read there, in a map that each thread has of its
+own. Only where CTAs meet in such a place are their lists of runs laid side by side (`regions`).
+
+A map serves one launch after another as it is: the numbers of their CTAs grow, so that those of
+*past* launches are known, and count for nobody.
 """
 
 from __future__ import annotations
@@ -10,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tilewright.base.dtypes import UINT32, UINT64
+from tilewright.base.dtypes import BOOL, UINT32, UINT64
 from tilewright.isa.machine import Lanes
 from tilewright.sim.check import moments, rows, scattered, state
 from tilewright.sim.check.rows import routine
@@ -26,7 +27,7 @@ _SHIFT = 6  # bytes of an argument that are looked at together: 64, a bit of a w
 # which it has read, uint64 each, since the last one of its accesses that knew of all before; the
 # ticks of the last one of those before, and of all; which lanes have had all since; whether any
 # access, of whatever CTA, was not atomic.
-_PLACE_BYTES = 32
+PLACE_BYTES = 32
 _NEW_SHIFT, _WHO_SHIFT = moments.TICK_BITS, 2 * moments.TICK_BITS
 _TICKS, _ANYBODY, _PLAIN_SHIFT = (1 << moments.TICK_BITS) - 1, (1 << 22) - 1, 63
 # What the native function finds of a CTA: it touches what another one has written, or writes what
@@ -37,26 +38,24 @@ MEETS, AGAIN, READ_ONLY = 1, 2, 4
 
 def map_bytes(watched: Sequence[tuple[int, int]]) -> int:
     """Size the map of watched memory."""
-    return _PLACE_BYTES * sum(((high - low - 1) >> _SHIFT) + 1 for low, high in watched)
+    return PLACE_BYTES * sum(((high - low - 1) >> _SHIFT) + 1 for low, high in watched)
 
 
-def touched(places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tell of each place of a map whether anybody has written or read there, or not by atomics."""
-    words = places.view(np.uint32).reshape(-1, _PLACE_BYTES // 4)
-    last = places.view(np.uint64).reshape(-1, _PLACE_BYTES // 8)[:, 3]
-    return words[:, 0] != 0, words[:, 1] != 0, last >> np.uint64(_PLAIN_SHIFT) != 0
+# Of a launch: the greatest number of a CTA of past ones; what stands for several of this one.
+_LAUNCH = "ptr %ctx, ptr %places, i32 %past, i32 %many, i32 %who"
 
 
-@routine("check_apart", "ptr %ctx, ptr %places, i32 %who", "i32")
+@routine("check_apart", _LAUNCH, "i32")
 def enter(f: NativeMachine) -> None:
     """Enter the runs of a CTA, and give what is found of it."""
-    log, who = f.pointer("check_log"), f.lanes(UINT32, "%who", 0)
+    log = f.pointer("check_log")
+    launch = (("ptr", "%places"), *(("i32", each) for each in ("%past", "%many", "%who")))
     found = f.function.slot("i32", 4)
     f.function.emit(f"store i32 0, ptr {found}")
 
     def touch(start: Lanes, end: Lanes, kind: Lanes, when: Lanes) -> None:
         words = (("i64", start), ("i64", end), ("i64", kind), ("i64", when))
-        here = rows.ask(f, _run, "i32", ("ptr", "%places"), ("i32", who), *words)
+        here = rows.ask(f, _run, "i32", *launch, *words)
         before = f.lanes(UINT32, f.op(f"load i32, ptr {found}"), 0)
         f.function.emit(f"store i32 {(before | f.lanes(UINT32, here, 0)).value}, ptr {found}")
 
@@ -64,11 +63,7 @@ def enter(f: NativeMachine) -> None:
     f.function.emit(f"ret i32 {f.op(f'load i32, ptr {found}')}")
 
 
-@routine(
-    "check_apart_run",
-    "ptr %ctx, ptr %places, i32 %who, i64 %first, i64 %last, i64 %kind, i64 %when",
-    "i32",
-)
+@routine("check_apart_run", f"{_LAUNCH}, i64 %first, i64 %last, i64 %kind, i64 %when", "i32")
 def _run(f: NativeMachine) -> None:
     """Enter a run of bytes, and give what is found of it."""
     start, end, kind = (f.lanes(UINT64, f"%{n}", 0) for n in ("first", "last", "kind"))
@@ -85,7 +80,7 @@ def _run(f: NativeMachine) -> None:
     floor, actor = _floor(f, kind), _actor(f, kind)
     with f.function.loop(str(count.value)) as step:
         number = f.lanes(UINT64, step, 0)
-        offset = (place + number) * _PLACE_BYTES
+        offset = (place + number) * PLACE_BYTES
         at = f.op(f"getelementptr i8, ptr %places, i64 {offset.value}")
         _touch(f, at, kind, _bytes(f, skipped, end - start, number), (floor, actor), note)
     f.function.emit(f"ret i32 {f.op(f'load i32, ptr {found}')}")
@@ -127,16 +122,16 @@ def _touch(
 ) -> None:
     """Enter an access to bytes of a place."""
     floor, actor = who_knows
-    who = f.lanes(UINT32, "%who", 0)
-    nobody, many = (f.constant(each, UINT32) for each in (0, -1))
-    none = f.constant(0, UINT64)
-    writer, reader = (state.clock(f, at, side) for side in range(2))
+    who, many = (f.lanes(UINT32, f"%{name}", 0) for name in ("who", "many"))
+    nobody, none = f.constant(0, UINT32), f.constant(0, UINT64)
+    past = f.lanes(UINT32, "%past", 0)
+    writer, reader = (_who(f, at, side, past) for side in range(2))
     writes = (kind & state.LOG_WRITES) != 0
     meets = (writer != nobody) & (writer != who)
     # Where another CTA was, what this one has done before is not known.
     meets = meets | (writes & (reader != nobody) & (reader != who))
     plain = ((kind >> state.LOG_SCOPE_SHIFT) & 7) <= SCOPES["cluster"]
-    plain = plain | ((f.get_word(at, 3) >> _PLAIN_SHIFT) != 0)
+    plain = plain | (((writer | reader) != nobody) & _is_plain(f, at))
     note(meets & plain, MEETS | AGAIN)
     mine = (writer == who) | (reader == who)
     last = f.select(mine, f.get_word(at, 3), none)
@@ -163,6 +158,43 @@ def _touch(
     f.function.emit(f"store i32 {readers.value}, ptr {state.clock_at(f, at, 1)}")
     f.set_word(at, 1, f.select(writes, wrote | bytes, wrote))
     f.set_word(at, 2, f.select(writes, read, read | bytes))
+
+
+def _who(f: NativeMachine, at: str, side: int, past: Lanes) -> Lanes:
+    """Give the number of who writes at a place, or reads there; 0 for nobody."""
+    number = state.clock(f, at, side)
+    return f.select(number <= past, f.constant(0, UINT32), number)
+
+
+def _is_plain(f: NativeMachine, at: str) -> Lanes:
+    return (f.get_word(at, 3) >> _PLAIN_SHIFT) != 0
+
+
+@routine("check_meet", "ptr %maps, i64 %threads, i64 %places", "i32")
+def meet(f: NativeMachine) -> None:
+    """Tell whether CTAs of several threads meet: one touches what one of another has written.
+
+    Of each thread there are two words: the address of its map, and the number of past CTAs there.
+    """
+    threads, places = (f.lanes(UINT64, f"%{name}", 0) for name in ("threads", "places"))
+    before = [f.function.slot("i1", 1) for _ in range(3)]
+    with f.function.loop(str(places.value)) as place:
+        for slot in before:
+            f.function.emit(f"store i1 false, ptr {slot}")
+        offset = f.lanes(UINT64, place, 0) * PLACE_BYTES
+        with f.function.loop(str(threads.value)) as thread:
+            entry = f.op(f"getelementptr [2 x i64], ptr %maps, i64 {thread}")
+            base = f.op(f"load ptr, ptr {entry}")
+            past = f.cast(f.get_word(entry, 1), UINT32)
+            at = f.op(f"getelementptr i8, ptr {base}, i64 {offset.value}")
+            wrote, read = (_who(f, at, side, past) != 0 for side in range(2))
+            plain = (wrote | read) & _is_plain(f, at)
+            others = [f.lanes(BOOL, f.op(f"load i1, ptr {slot}"), 0) for slot in before]
+            meets = ((wrote & (others[0] | others[1])) | (read & others[0])) & (plain | others[2])
+            rows.end_if(f, meets, "i32 1")
+            for slot, one, other in zip(before, (wrote, read, plain), others, strict=True):
+                f.function.emit(f"store i1 {(one | other).value}, ptr {slot}")
+    f.function.emit("ret i32 0")
 
 
 def _places(f: NativeMachine, start: Lanes, end: Lanes) -> tuple[Lanes, Lanes, Lanes]:

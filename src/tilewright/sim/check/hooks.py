@@ -16,6 +16,7 @@ from tilewright.isa import tensor_allocation, tensor_memory
 from tilewright.isa.declaration import Form
 from tilewright.isa.machine import Lanes
 from tilewright.sim.check import (
+    apart,
     clocks,
     exits,
     judge,
@@ -47,7 +48,7 @@ from tilewright.sim.engine.sites import Site
 _ENDS = (phases.keep, clocks.end_phase, phases.complete)  # of a phase of an mbarrier
 _ALWAYS = (
     *(clocks.land, *_ENDS, clocks.leave, protocols.finish, exits.finish, keeping.whole),
-    *(clocks.arrive, clocks.pass_barrier, *judge.ENTRIES.values()),
+    *(clocks.arrive, clocks.pass_barrier, *judge.ENTRIES.values(), apart.meet),
 )
 _CELLS = {"tmem_load": state.CELL_LOADS, "tmem_store": state.CELL_STORES}
 

@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from tilewright.sim.engine.jit import Code
     from tilewright.sim.engine.native import NativeMachine
 
+_MOST_CTAS = (1 << 32) - 1  # that a map tells apart
 _PART_BYTES, _MOST_PARTS = 1 << 22, 16  # of memory for copies, and how many parts are kept
 _FIELDS = (
     "part",  # host address of memory for copies,
     "part_size",
     "part_used",
     "places",  # of who has touched what (`apart`),
+    "past",  # CTAs of past launches by now,
+    "count",  # and those of this one,
     "notes",  # and of uses of descriptors in which nothing is to be found: so many
     "notes_good",
     "listed",  # how many bytes of lists the last CTA has had
@@ -50,6 +53,7 @@ _LISTS = (
 FULL, TELLS, PARTIAL = 8, 16, 32
 _BEGIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _END = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+_MEET = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
 
 
 class Keeper:
@@ -63,18 +67,18 @@ class Keeper:
         self._full: list[int] = []  # how much of each part but the last one is in use
         self._put("notes", self._notes.ctypes.data)
 
-    def begin(self, code: Code, watched: Sequence[tuple[int, int]]) -> None:
-        """Prepare for a launch that accesses some of global memory."""
-        size = apart.map_bytes(watched)
-        if self._places.nbytes < size:
-            self._places = np.empty(size, np.uint8)
-        self._map = self._places[:size]
-        self._map[:] = 0
+    def begin(self, code: Code, watched: Sequence[tuple[int, int]], count: int) -> None:
+        """Prepare for a launch of so many CTAs that accesses some of global memory."""
+        self._size = apart.map_bytes(watched)
+        past = self._get("past") + self._get("count") + 1
+        if self._places.nbytes < self._size or past + count >= _MOST_CTAS:
+            self._places = np.zeros(max(self._places.nbytes, self._size), np.uint8)
+            past = 0
         self._full = []
         self._open(0)
         for name, value in (
-            *(("places", self._map.ctypes.data), ("flags", 0), ("notes_good", 0)),
-            ("watched_count", len(watched)),
+            *(("places", self._places.ctypes.data), ("past", past), ("count", count)),
+            *(("flags", 0), ("notes_good", 0), ("watched_count", len(watched))),
         ):
             self._put(name, value)
         start = _FIELD["watched"]
@@ -83,6 +87,7 @@ class Keeper:
         self._begin: Any = _BEGIN(code.address(BEGIN))
         self._end: Any = _END(code.address(END))
         self._run: Any = _END(code.address(RUN))
+        self._meet: Any = _MEET(code.address(MEET))
 
     def start(self, context: int) -> None:
         """Ready the checker's memory of a CTA, whose context lies at an address."""
@@ -144,9 +149,12 @@ class Keeper:
                 )
                 yield head["number"], log, bool(head["flags"] & apart.AGAIN)
 
-    def touched(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tell of each place whether anybody has written or read there, or not by atomics."""
-        return apart.touched(self._map)
+    def meets(self, others: Sequence[Keeper]) -> bool:
+        """Tell whether a CTA of one thread touches what one of another thread has written."""
+        maps = [(each._get("places"), each._get("past")) for each in (self, *others)]
+        table = np.array(maps, np.uint64)
+        places = self._size // apart.PLACE_BYTES
+        return bool(self._meet(table.ctypes.data, len(maps), places))
 
     def forget(self) -> None:
         """Give back what memory is more than is worth keeping."""
@@ -174,19 +182,12 @@ def are_apart(keepers: Sequence[Keeper]) -> bool:
     """Tell whether no CTA touches what another one has written."""
     if any(each.flags & apart.MEETS for each in keepers):
         return False
-    written, read, plain = keepers[0].touched()
-    for each in keepers[1:]:
-        writes, reads, others = each.touched()
-        meet = (written & (writes | reads)) | (writes & read)
-        if (meet & (plain | others)).any():
-            return False
-        written, read, plain = written | writes, read | reads, plain | others
-    return True
+    return len(keepers) == 1 or not keepers[0].meets(keepers[1:])
 
 
 # ---------------------------------------------------------------------------- in native code
 
-BEGIN, END, RUN = "check_begin", "check_end", "check_run"
+BEGIN, END, RUN, MEET = "check_begin", "check_end", "check_run", "check_meet"
 
 
 def _field(f: NativeMachine, name: str) -> Lanes:
@@ -233,10 +234,13 @@ def end(f: NativeMachine) -> None:
         at = f.op(f"getelementptr i8, ptr {at}, i64 {length.value}")
     number, cut = f.lanes(UINT32, "%number", 0), state.get(f, "cut")
     places = f.op(f"load ptr, ptr {f.word('%keeper', _FIELD['places'])}")
-    who = f.cast(number + 1, UINT32)
-    found = f.lanes(UINT32, rows.ask(f, apart.enter, "i32", ("ptr", places), ("i32", who)), 0)
+    past, count = (f.cast(_field(f, name), UINT32) for name in ("past", "count"))
+    # Those of this launch have the numbers after `past`, and what comes after them all is several.
+    whose = (("i32", past), ("i32", past + count + 1), ("i32", past + number + 1))
+    found = f.lanes(UINT32, rows.ask(f, apart.enter, "i32", ("ptr", places), *whose), 0)
     none = f.constant(0, UINT32)
-    tells = (state.get(f, "found_count") | state.get(f, "allocated")) != 0
+    permit = (f.field("tmem_permit") | f.field("tmem_columns")) == 0
+    tells = (state.get(f, "found_count") != 0) | ((state.get(f, "allocated") != 0) & permit)
     tells = tells | f.lanes(BOOL, rows.ask(f, _noted, "i1", ("ptr", "%keeper")), 0)
     partial = (cut != 0) | (counts["log_count"] >= state.LOG_ENTRIES)
     for condition, bit in ((tells, TELLS), (partial, PARTIAL)):

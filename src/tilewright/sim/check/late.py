@@ -29,7 +29,8 @@ _SLOTS = state.LATE_READS
 _NUMBERS = f"<{_SLOTS} x i16>"  # of records: the first, or the last, of each read of an owner
 _TICKS = f"<{_SLOTS} x i32>"
 _PLACES = f"<{WARP} x i16>"  # the records of a warp's read
-_TOGETHER = 4  # lines that are looked at together
+_TOGETHER = 4  # lines that are looked at together,
+_AT_ONCE = state.LINES_AT_ONCE  # or, if they follow one another
 _MOST_LINES = 32  # of a warp's read that is listed
 _BOUNDS = (("i64", "%first"), ("i64", "%last"))  # of what is overwritten
 _PAIR = 2 * state.RECORD_BYTES
@@ -46,6 +47,35 @@ class _Look:
         self.before = f.function.slot("i64", 8)
         f.function.emit(f"store i1 true, ptr {self.good}")
         f.function.emit(f"store i64 1, ptr {self.before}")  # is nobody
+
+    def within(self, first: Lanes, last: Lanes) -> Lanes:
+        """Tell whether all lines from one to another have a writer who is known; mostly it is one.
+
+        They are uint32, and may be other lines too than those that are read.
+        """
+        f = self.access.f
+        kind = f"<{_AT_ONCE} x i64>"
+        start, count = f.cast(first, UINT64), f.cast(last - first, UINT64)
+        writer = f.get_word(line_at(f, start), 0)
+        same = f.lanes(UINT64, f.spread(writer, _AT_ONCE), _AT_ONCE)
+        places = ", ".join(f"i64 {index}" for index in range(_AT_ONCE))
+        index = f.lanes(UINT64, f"<{places}>", _AT_ONCE)
+        none = f.lanes(UINT64, f.spread(f.constant(0, UINT64), _AT_ONCE), _AT_ONCE)
+        apart = f.function.slot(kind, 64)
+        f.function.emit(f"store {kind} zeroinitializer, ptr {apart}")
+        chunks = (count >> (_AT_ONCE.bit_length() - 1)) + 1
+        with f.function.loop(str(chunks.value)) as counter:
+            step = f.lanes(UINT64, counter, 0) * _AT_ONCE
+            at = line_at(f, start + step)
+            here = f.lanes(UINT64, f.op(f"load {kind}, ptr {at}, align 8"), _AT_ONCE)
+            left = f.lanes(UINT64, f.spread(count - step, _AT_ONCE), _AT_ONCE)
+            news = f.select(index <= left, here ^ same, none)
+            before = f.lanes(UINT64, f.op(f"load {kind}, ptr {apart}"), _AT_ONCE)
+            f.function.emit(f"store {kind} {(before | news).value}, ptr {apart}")
+        found = f.op(f"and {kind} {f.op(f'load {kind}, ptr {apart}')}, splat (i64 {WHO})")
+        one = self.access.none(f"icmp ne {kind} {found}, zeroinitializer", _AT_ONCE)
+        known = rows.ask_known(f, self.access.quick, owner_of(writer), tick_of(writer))
+        return known & (writer != state.SETTLED) & f.lanes(BOOL, one, 0)
 
     def at(self, lines: Sequence[Lanes]) -> None:
         """Look at some lines, mostly of one writer."""
@@ -78,16 +108,17 @@ def read_by_warp(access: Access, offset: Lanes) -> None:
     mine = (access.flags == 0) & (access.owner == rows.warp(f))
     mine = mine & (f.get_word(line_at(f, line), 0) != state.SETTLED)
     with f.function.when(str(mine.value)):
-        lines = f.spill(offset >> 7)
-        look = _Look(access)
-        with f.function.loop(str(WARP // _TOGETHER)) as counter:
-            first = f.lanes(UINT64, counter, 0) * _TOGETHER
-            numbers = (str((first + index).value) for index in range(_TOGETHER))
-            look.at([f.lanes(UINT32, f.load_element(lines, UINT32, each), 0) for each in numbers])
         number = f.op(f"trunc <{WARP} x i32> {(offset >> 4).value} to {_PLACES}")
         low, high = (_reduced(f, name, number) for name in ("umin", "umax"))
         count = (high >> 3) - (low >> 3)
+        look = _Look(access)
         look.note(count < _MOST_LINES)
+        with f.function.when(str((~look.within(low >> 3, high >> 3)).value)):
+            lines = f.spill(offset >> 7)
+            with f.function.loop(str(WARP // _TOGETHER)) as counter:
+                first = f.lanes(UINT64, counter, 0) * _TOGETHER
+                numbers = [str((first + index).value) for index in range(_TOGETHER)]
+                look.at([f.lanes(UINT32, f.load_element(lines, UINT32, n), 0) for n in numbers])
         with f.function.when(f.op(f"load i1, ptr {look.good}")):
             one = f.constant(state.ONE_LANE << state.STEP_SHIFT | state.BYTES, UINT64)
             left = f.constant(-1, UINT32) >> ((_MOST_LINES - 1) - count)

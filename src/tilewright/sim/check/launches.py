@@ -39,12 +39,14 @@ class KernelFacts:
 
     written: regions.Written
     claims: descriptors.Claims
+    pairs: tuple[RawFinding, ...]
     keepers: list[Keeper] = field(default_factory=list[Keeper])
 
 
 def facts(kernel: Kernel) -> KernelFacts:
     """Find what launches of a kernel ask."""
-    return KernelFacts(regions.written(kernel), descriptors.claims(kernel))
+    pairs = tuple(rules.pairs(kernel))
+    return KernelFacts(regions.written(kernel), descriptors.claims(kernel), pairs)
 
 
 class Checking:
@@ -78,7 +80,7 @@ class Checking:
             keeper = self._known.keepers.pop()
         except IndexError:
             keeper = Keeper()
-        keeper.begin(self._simulated.code, self._watched)
+        keeper.begin(self._simulated.code, self._watched, math.prod(self._grid))
         with self._lock:
             self._keepers.append(keeper)
         return keeper
@@ -114,7 +116,8 @@ class Checking:
         """
         ended = [index for index in sorted(self.found) if index <= end]
         found = [each for index in ended for each in self.found[index]]
-        found += rules.pairs(self._simulated.kernel, math.prod(self._cluster))
+        if math.prod(self._cluster) % 2:
+            found += self._known.pairs
         flags = 0
         for keeper in self._keepers:
             flags |= keeper.flags

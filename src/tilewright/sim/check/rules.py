@@ -18,10 +18,10 @@ from tilewright.sim.check.raw import RawFinding, about
 from tilewright.sim.engine.sites import Site
 
 
-def pairs(kernel: Kernel, cluster: int) -> Iterator[RawFinding]:
-    """Find instructions for a pair of CTAs in clusters of an odd number of CTAs."""
+def pairs(kernel: Kernel) -> Iterator[RawFinding]:
+    """Find instructions for a pair of CTAs: faults in clusters of an odd number of CTAs."""
     for stmt in walk_statements(kernel.body):
-        if cluster % 2 and isinstance(stmt, Instruct) and is_of_pair(stmt.form):
+        if isinstance(stmt, Instruct) and is_of_pair(stmt.form):
             yield about("cta-group/pair", 0, Site(stmt.location, stmt.form.text))
 
 

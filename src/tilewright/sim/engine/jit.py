@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -91,10 +91,13 @@ class Code:
     """Compiled code, alive as long as this is."""
 
     engine: Any
+    _known: dict[str, int] = field(default_factory=dict[str, int])
 
     def address(self, name: str) -> int:
         """Give the address of a function."""
-        return self.engine.get_function_address(name)
+        if name not in self._known:
+            self._known[name] = self.engine.get_function_address(name)
+        return self._known[name]
 
 
 def compile_pieces(
