@@ -6,8 +6,8 @@ Every fault that `tests/faults` makes of every correct kernel is run under the c
 has the found ones of all, by kind of mutation and generation; faults that are none are left out.
 Beside them stands what compute-sanitizer finds of some of them, as `tools/sanitizer.py` has seen
 on an H200 (`benchmarks/sanitizer.json`), and what is found here of the same; with `--docs` the
-table is written to `docs/checker.md`. Costs are checked
-calls beside unchecked ones, the least of several. An edit is one line left out of a product of
+table is written to `docs/checker.md`. Costs are those of
+checked calls beside unchecked ones, in the median. An edit is one line left out of a product of
 256³; the time is that of `tilewright check` in a new process.
 """
 
@@ -40,7 +40,8 @@ from equivalent import reason_why  # noqa: E402
 from mutations import Mutant  # noqa: E402
 from running import SCHEDULES, checked, judged, mutants, sound  # noqa: E402
 
-REPEATS = 7
+REPEATS = 7  # at least, and calls that are short for so many seconds
+SECONDS = 1.0
 # Products whose checked run is to take at most 1.5 times as long; all others, 4 times.
 PRODUCTS = ("ampere_pipeline", "hopper_pipeline", "blackwell_pipeline")
 TARGETS = dict(zip(PRODUCTS, GENERATIONS, strict=True))
@@ -142,7 +143,8 @@ def _cost(
 ) -> dict[str, Any]:
     """Time calls with the checker and without, in turns, each with arguments of its own.
 
-    The least of several times is what a machine that does other work disturbs least.
+    The quotient is the median of those of calls that follow one another: what else a machine does
+    disturbs that least.
     """
     with driver.session(replace(driver.defaults(), on_findings=lambda findings: None)):
         made = [
@@ -150,14 +152,17 @@ def _cost(
             for check in (False, True)
         ]
         taken: list[list[float]] = [[], []]
-        for _ in range(REPEATS + 1):
+        end = time.perf_counter() + SECONDS
+        while len(taken[0]) <= REPEATS or time.perf_counter() < end:
             for ex, times in zip(made, taken, strict=True):
                 arguments = fresh()
                 start = time.perf_counter()
                 ex(*arguments)
                 times.append(time.perf_counter() - start)
-    plain, watched = (min(times[1:]) for times in taken)
-    return {"name": name, "seconds": plain, "checked": watched, "times": watched / plain}
+    pairs = list(zip(*taken, strict=True))[1:]
+    plain, watched = (median(times) for times in zip(*pairs, strict=True))
+    quotient = median(after / before for before, after in pairs)
+    return {"name": name, "seconds": plain, "checked": watched, "times": quotient}
 
 
 def costs(size: int) -> list[dict[str, Any]]:

@@ -302,3 +302,48 @@ def test_what_was_there_before_the_launch_and_what_agents_write_needs_no_fence()
         assert found(first, data, out, target="sm_90a") == []
         assert (out[0] == (3 if turn else 1)).all()
         assert out[1].tolist() == list(range(31, -1, -1))
+
+
+LINES = 16  # of 128 bytes each
+
+
+def by_parts(first: int, both: bool = True) -> Any:
+    """Bring lines by two copies, with an mbarrier each, and have a warp read one of each lane."""
+
+    @T.function
+    def kernel(A: T.Tensor((LINES, 32), "float32", align=16), Out: T.Tensor((128,), "uint32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=32))
+        lane = T.cuda.lane_id()
+        s = T.alloc_shared((LINES, 32), "float32", layout="default", align=128)
+        bars = T.alloc_shared((2,), "uint64", layout="default", align=8)
+        held = T.alloc_local((4,), "uint32", layout="default")
+        if lane == 0:
+            for part in range(2):
+                T.ptx.mbarrier.init.shared.b64(bars.ptr_to([part]), T.uint32(1))
+            T.ptx.fence.mbarrier_init.release.cluster()
+            for part, row, count in ((0, 0, first), (1, first, LINES - first)):
+                bar, size = bars.ptr_to([part]), T.uint32(128 * count)
+                T.ptx.mbarrier.arrive.expect_tx.shared__cta.b64(bar, size)
+                T.ptx[LOAD](s.ptr_to([row, 0]), A.ptr_to([row, 0]), size, bar)
+        T.cuda.warp_sync()
+        T.cuda.mbarrier_wait(bars.ptr_to([0]), 0)
+        if T.constexpr(both):
+            T.cuda.mbarrier_wait(bars.ptr_to([1]), 0)
+        T.ptx["ldmatrix.sync.aligned.m8n8.x4.shared.b16"](
+            *(held[n] for n in range(4)), s.ptr_to([lane % LINES, 4 * (lane // LINES)])
+        )
+        T.cuda.mbarrier_wait(bars.ptr_to([1]), 0)
+        for n in range(4):
+            Out[4 * lane + n] = held[n]
+
+    return kernel
+
+
+@pytest.mark.parametrize("first", [1, 3, 4, 6, 8, 13, 15])
+def test_lines_that_one_read_has_by_several_copies(first: int) -> None:
+    arrays = zeros(LINES, 32), np.zeros(128, "uint32")
+
+    def make(both: bool = True) -> Any:
+        return by_parts(first, both)
+
+    expect(make, {"both": False}, "missing-wait", "ldmatrix", LOADED, *arrays, target="sm_90a")

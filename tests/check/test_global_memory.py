@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from watching import SCHEDULES, expect, found
 
+import tilewright
 from tilewright import simt as T
+from tilewright.sim.check import keeping
 
 N = 64
 
@@ -326,3 +328,31 @@ def test_threads_that_write_in_turns_meet_in_between() -> None:
         assert found(permuted(), np.zeros((4, 128), "int32"), schedule=schedule) == []
         faults = found(permuted(False), np.zeros((4, 128), "int32"), schedule=schedule)
         assert {each[0] for each in faults} == {"race"}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("known", [200, None])
+def test_ctas_of_other_launches(
+    workers: int, known: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known of a launch neither hides what another one does nor is held against it."""
+    if known is not None:
+        # Numbers of CTAs begin again.
+        monkeypatch.setattr(keeping, "MOST_CTAS", known)
+    ctas = 60
+
+    @T.function
+    def kernel(Out: T.Tensor((ctas * N,), "float32"), turn: T.int32, step: T.int32):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=ctas, block=N))
+        place = (T.cuda.block_idx("x") + turn) % ctas * step + T.cuda.thread_idx("x")
+        Out[place] = T.cast(place, "float32")
+
+    executable = tilewright.compile(kernel, backend="sim", check=True, workers=workers)
+    array = zeros(ctas * N)
+    for turn in range(9):
+        executable(array, turn, N)
+        if turn % 3 == 2:
+            with pytest.raises(tilewright.CheckError) as raised:
+                executable(array, turn, N - 1)
+            assert raised.value.kind == "global-race"
+    assert (array == np.arange(ctas * N)).all()

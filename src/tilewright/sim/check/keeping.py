@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tilewright.sim.engine.jit import Code
     from tilewright.sim.engine.native import NativeMachine
 
-_MOST_CTAS = (1 << 32) - 1  # that a map tells apart
+MOST_CTAS = (1 << 32) - 1  # that a map tells apart
 _PART_BYTES, _MOST_PARTS = 1 << 22, 16  # of memory for copies, and how many parts are kept
 _FIELDS = (
     "part",  # host address of memory for copies,
@@ -71,7 +71,7 @@ class Keeper:
         """Prepare for a launch of so many CTAs that accesses some of global memory."""
         self._size = apart.map_bytes(watched)
         past = self._get("past") + self._get("count") + 1
-        if self._places.nbytes < self._size or past + count >= _MOST_CTAS:
+        if self._places.nbytes < self._size or past + count >= MOST_CTAS:
             self._places = np.zeros(max(self._places.nbytes, self._size), np.uint8)
             past = 0
         self._full = []

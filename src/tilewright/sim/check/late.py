@@ -29,8 +29,7 @@ _SLOTS = state.LATE_READS
 _NUMBERS = f"<{_SLOTS} x i16>"  # of records: the first, or the last, of each read of an owner
 _TICKS = f"<{_SLOTS} x i32>"
 _PLACES = f"<{WARP} x i16>"  # the records of a warp's read
-_TOGETHER = 4  # lines that are looked at together,
-_AT_ONCE = state.LINES_AT_ONCE  # or, if they follow one another
+_TOGETHER = state.LINES_TOGETHER  # lines that are looked at together
 _MOST_LINES = 32  # of a warp's read that is listed
 _BOUNDS = (("i64", "%first"), ("i64", "%last"))  # of what is overwritten
 _PAIR = 2 * state.RECORD_BYTES
@@ -49,47 +48,47 @@ class _Look:
         f.function.emit(f"store i64 1, ptr {self.before}")  # is nobody
 
     def within(self, first: Lanes, last: Lanes) -> Lanes:
-        """Tell whether all lines from one to another have a writer who is known; mostly it is one.
+        """Tell whether who has written the lines from one to another is known.
 
-        They are uint32, and may be other lines too than those that are read.
+        They are uint32, and may be other lines too than those that are read. Some that follow one
+        another are mostly of one writer: of more than one there this tells nothing.
         """
-        f = self.access.f
-        kind = f"<{_AT_ONCE} x i64>"
+        access, f = self.access, self.access.f
+        kind, width = f"<{_TOGETHER} x i64>", _TOGETHER
         start, count = f.cast(first, UINT64), f.cast(last - first, UINT64)
-        writer = f.get_word(line_at(f, start), 0)
-        same = f.lanes(UINT64, f.spread(writer, _AT_ONCE), _AT_ONCE)
-        places = ", ".join(f"i64 {index}" for index in range(_AT_ONCE))
-        index = f.lanes(UINT64, f"<{places}>", _AT_ONCE)
-        none = f.lanes(UINT64, f.spread(f.constant(0, UINT64), _AT_ONCE), _AT_ONCE)
-        apart = f.function.slot(kind, 64)
-        f.function.emit(f"store {kind} zeroinitializer, ptr {apart}")
-        chunks = (count >> (_AT_ONCE.bit_length() - 1)) + 1
-        with f.function.loop(str(chunks.value)) as counter:
-            step = f.lanes(UINT64, counter, 0) * _AT_ONCE
-            at = line_at(f, start + step)
-            here = f.lanes(UINT64, f.op(f"load {kind}, ptr {at}, align 8"), _AT_ONCE)
-            left = f.lanes(UINT64, f.spread(count - step, _AT_ONCE), _AT_ONCE)
-            news = f.select(index <= left, here ^ same, none)
-            before = f.lanes(UINT64, f.op(f"load {kind}, ptr {apart}"), _AT_ONCE)
-            f.function.emit(f"store {kind} {(before | news).value}, ptr {apart}")
-        found = f.op(f"and {kind} {f.op(f'load {kind}, ptr {apart}')}, splat (i64 {WHO})")
-        one = self.access.none(f"icmp ne {kind} {found}, zeroinitializer", _AT_ONCE)
-        known = rows.ask_known(f, self.access.quick, owner_of(writer), tick_of(writer))
-        return known & (writer != state.SETTLED) & f.lanes(BOOL, one, 0)
+        numbers = ", ".join(f"i64 {number}" for number in range(width))
+        index = f.lanes(UINT64, f"<{numbers}>", width)
+        nothing = f.lanes(UINT64, f.spread(f.constant(0, UINT64), width), width)
+        look = _Look(access)
+        with f.function.loop(str(((count >> (width.bit_length() - 1)) + 1).value)) as counter:
+            step = f.lanes(UINT64, counter, 0) * width
+            lines = f.op(f"load {kind}, ptr {line_at(f, start + step)}, align 8")
+            writer = f.lanes(UINT64, f.op(f"extractelement {kind} {lines}, i32 0"), 0)
+            others = f.lanes(UINT64, lines, width) ^ f.lanes(UINT64, f.spread(writer, width), width)
+            left = f.lanes(UINT64, f.spread(count - step, width), width)
+            others = f.select(index <= left, others, nothing)
+            apart = f.op(f"and {kind} {others.value}, splat (i64 {WHO})")
+            one = f.lanes(BOOL, access.none(f"icmp ne {kind} {apart}, zeroinitializer", width), 0)
+            look.hear(writer, one)
+        return f.lanes(BOOL, f.op(f"load i1, ptr {look.good}"), 0)
 
     def at(self, lines: Sequence[Lanes]) -> None:
         """Look at some lines, mostly of one writer."""
-        access, f = self.access, self.access.f
+        f = self.access.f
         first, *others = (f.get_word(line_at(f, f.cast(each, UINT64)), 0) for each in lines)
         apart = f.constant(0, UINT64)
         for each in others:
             apart = apart | (each ^ first)
+        self.hear(first, (apart & WHO) == 0)
+
+    def hear(self, writer: Lanes, one: Lanes) -> None:
+        """Note whether the writer of some lines is known, who must be the only one."""
+        access, f = self.access, self.access.f
         before = f.lanes(UINT64, f.op(f"load i64, ptr {self.before}"), 0)
-        news = (apart & WHO) | ((first & WHO) ^ before)
-        with f.function.when(str((news != 0).value)):
-            known = rows.ask_known(f, access.quick, owner_of(first), tick_of(first))
-            self.note(known & (first != state.SETTLED) & ((apart & WHO) == 0))
-            f.function.emit(f"store i64 {(first & WHO).value}, ptr {self.before}")
+        with f.function.when(str((((writer & WHO) != before) | ~one).value)):
+            known = rows.ask_known(f, access.quick, owner_of(writer), tick_of(writer))
+            self.note(known & (writer != state.SETTLED) & one)
+            f.function.emit(f"store i64 {(writer & WHO).value}, ptr {self.before}")
 
     def note(self, condition: Lanes) -> None:
         """Note what must hold."""

@@ -72,7 +72,7 @@ NO_SITE = (1 << 32) - 1
 
 RECORD_BYTES = 16
 LINE_RECORDS = 8  # of a line (`lines`)
-LINES_AT_ONCE = 8  # so many may be read from any line on
+LINES_TOGETHER = 4  # so many are looked at together, from any line on
 TICK_SHIFT, OWNER_SHIFT, LANE_SHIFT, STEP_SHIFT, SITE_SHIFT = 46, 38, 33, 30, 16
 MOST_TICKS = (1 << 64 - TICK_SHIFT) - 1
 MOST_SITES = (1 << STEP_SHIFT - SITE_SHIFT) - 1
@@ -236,7 +236,7 @@ def memory(shared: int) -> dict[str, int]:
         "check_shadow": 4 * 8 * records,
         "check_hidden": 4 * 8 * records,
         "check_written": 2 * records,
-        "check_lines": records + 8 * LINES_AT_ONCE,
+        "check_lines": records + 8 * LINES_TOGETHER,
         "check_slots": -(-2 * records // 64) * 64,
         "check_cells": CELL_BYTES,
         "check_log": 8 * LOG_WORDS * LOG_ENTRIES,
