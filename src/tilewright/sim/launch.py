@@ -37,8 +37,9 @@ from tilewright.sim import approximations, kept, reports
 from tilewright.sim.compiled import CompiledKernel
 from tilewright.sim.engine import context, flight, jit, schedule
 from tilewright.sim.engine.context import FIELD
+from tilewright.sim.engine.frame import value_dtype
 from tilewright.sim.engine.jit import Report
-from tilewright.sim.engine.kernel import KernelCode, value_dtype
+from tilewright.sim.engine.kernel import KernelCode
 from tilewright.sim.engine.module import Module
 from tilewright.sim.engine.native import NativeMachine
 from tilewright.sim.engine.plan import plan_kernel

@@ -17,7 +17,7 @@ from tilewright.ir.statements import Breakpoint, Print
 from tilewright.ir.visit import walk_statements
 from tilewright.sim.breakpoints import state_text
 from tilewright.sim.compiled import CompiledKernel
-from tilewright.sim.engine.kernel import value_dtype
+from tilewright.sim.engine.frame import value_dtype
 
 _WARP = 32
 

@@ -33,7 +33,7 @@ from tilewright.sim.engine.unset import (
 )
 
 if TYPE_CHECKING:
-    from tilewright.sim.engine.kernel import KernelCode
+    from tilewright.sim.engine.expressions import Expressions
 
 
 class Written:
@@ -42,7 +42,7 @@ class Written:
     `unset` names what nothing before a statement can have written.
     """
 
-    def __init__(self, code: KernelCode) -> None:
+    def __init__(self, code: Expressions) -> None:
         self.code = code
         self.m = code.m
         self.unset: set[str] = set()
