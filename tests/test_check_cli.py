@@ -250,6 +250,15 @@ def test_files_are_written_and_are_the_same_each_time(tmp_path: Path) -> None:
     assert uris == {"program.py"}
 
 
+def test_findings_go_to_the_standard_output(tmp_path: Path) -> None:
+    path = program(tmp_path, "print('ran'); run(turned)")
+    done = command("check", "--json", "-", path, cwd=tmp_path)
+    said, _, report = done.stdout.partition("\n")
+    assert said == "ran" and done.returncode == 1, done.stderr
+    assert [each["kind"] for each in json.loads(report)["findings"]] == ["race"]
+    assert not (tmp_path / "-").exists()
+
+
 @pytest.mark.parametrize("option", ["--json", "--sarif"])
 @pytest.mark.parametrize("name", ["no/a.json", ".", ""])
 def test_files_that_cannot_be_written_are_refused_before_the_run(

@@ -54,6 +54,8 @@ else:
     recording = lazy.module("tilewright.sim.trace.recorder")
     tracing = lazy.module("tilewright.sim.trace.trace")
 
+_STANDARD_OUTPUT = "-"  # in place of a file's name
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; give the exit code."""
@@ -166,7 +168,8 @@ def _run_traced(parsed: Namespace) -> None:
             _say("no kernel with such a CTA was simulated: the timeline is empty")
         elif trace.dropped:
             _say(f"the timeline ends early: it has room for {recorder.limit} events")
-        _say(f"{parsed.trace} is written; `tilewright view {parsed.trace}` draws it")
+        if parsed.trace != _STANDARD_OUTPUT:
+            _say(f"{parsed.trace} is written; `tilewright view {parsed.trace}` draws it")
 
 
 def _run_program(parsed: Namespace, checking: Defaults) -> None:
@@ -240,7 +243,8 @@ def _view(parsed: Namespace) -> None:
     if parsed.layout.endswith(".json"):
         output = parsed.output or f"{parsed.layout.removesuffix('.json')}.html"
         _write(output, timeline_of(parsed.layout).encode())
-        _say(f"{output} is written: any browser opens it")
+        if output != _STANDARD_OUTPUT:
+            _say(f"{output} is written: any browser opens it")
         return
     if "::" in parsed.layout:
         _substitute(parsed)
@@ -280,6 +284,11 @@ def _doctor(parsed: Namespace) -> None:
 
 
 def _write(name: str, data: bytes) -> None:
+    """Write a file as a whole, or to the standard output."""
+    if name == _STANDARD_OUTPUT:
+        sys.stdout.flush()  # what the program has printed comes first
+        sys.stdout.buffer.write(data)
+        return
     try:
         write_whole(Path(name), data)
     except OSError as error:
@@ -287,6 +296,8 @@ def _write(name: str, data: bytes) -> None:
 
 
 def _require_writable(name: str) -> None:
+    if name == _STANDARD_OUTPUT:
+        return
     try:
         require_writable(Path(name))
     except OSError as error:
@@ -497,7 +508,9 @@ def _checking(parser: ArgumentParser) -> None:
         help="check by late, eager and N random orders besides",
     )
     for name, what in (("json", "JSON"), ("sarif", "SARIF 2.1.0")):
-        parser.add_argument(f"--{name}", metavar="FILE", help=f"write the findings as {what}")
+        parser.add_argument(
+            f"--{name}", metavar="FILE", help=f"write the findings as {what}; - is the output"
+        )
 
 
 def _count(text: str) -> int:
