@@ -10,7 +10,7 @@ from watching import SCHEDULES, expect, found
 
 import tilewright
 from tilewright import simt as T
-from tilewright.sim.check import keeping
+from tilewright.sim.check import keeping, state
 
 N = 64
 
@@ -356,3 +356,58 @@ def test_ctas_of_other_launches(
                 executable(array, turn, N - 1)
             assert raised.value.kind == "global-race"
     assert (array == np.arange(ctas * N)).all()
+
+
+def gathered(ctas: int, writer: int, gathers: int) -> Any:
+    """Read a row, gather from its first half, and have one CTA write its last element."""
+
+    @T.function
+    def kernel(
+        D: T.Tensor((32,), "int32"),
+        Places: T.Tensor((gathers, 32), "int32"),
+        Out: T.Tensor((ctas, 32), "int32"),
+    ):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=ctas, block=32))
+        block, lane = T.cuda.block_idx("x"), T.cuda.lane_id()
+        total: T.int32 = D[lane]
+        for number in range(gathers):
+            total += D[Places[number, lane]]
+        T.cuda.cta_sync()
+        if block == writer and lane == 7:
+            D[31] = total
+        Out[block, lane] = total
+
+    return kernel
+
+
+@pytest.mark.parametrize("gathers", [1, 4])
+@pytest.mark.parametrize("ctas", [4, 16])
+def test_a_write_among_many_runs_of_its_own_cta(ctas: int, gathers: int) -> None:
+    """However much of its own lies between, a write meets what another CTA has read."""
+    places = np.tile(np.arange(32, dtype="int32") // 2, (gathers, 1))
+    places = np.random.default_rng(0).permuted(places, axis=1)
+    for writer in (0, ctas - 1):
+        for workers in (1, 2):
+            arrays = (
+                np.zeros(32, "int32"),
+                places,
+                np.zeros((ctas, 32), "int32"),
+            )
+            told = found(gathered(ctas, writer, gathers), *arrays, workers=workers)
+            assert {kind for kind, _, _ in told} == {"global-race"}, (writer, workers)
+
+
+def test_arguments_beyond_those_that_are_watched_are_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @T.function
+    def kernel(One: T.Tensor((N,), "float32"), Two: T.Tensor((N,), "float32")):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=N))
+        tid = T.cuda.thread_idx("x")
+        One[tid] = T.float32(1)
+        Two[tid] = T.float32(2)
+
+    monkeypatch.setattr(state, "WATCHED", 1)
+    executable = tilewright.compile(kernel, backend="sim", check=True)
+    with pytest.warns(RuntimeWarning, match="too many arguments .* in part"):
+        executable(zeros(N), zeros(N))

@@ -325,3 +325,58 @@ def test_a_sum_that_begins_in_some_way_is_not_told(begins: str, of: str) -> None
     a, out = np.arange(64, dtype="int32"), zeros(64)
     assert found(accumulated(begins, of), a, out) == []
     assert out.tolist() == (4 * a).tolist()
+
+
+def begun(how: str) -> Any:
+    """Sum up in a loop what is cleared in some turns, or read there what an earlier turn left."""
+
+    @T.function
+    def kernel(
+        A: T.Tensor((64,), "int32"), N: T.Tensor((3,), "int32"), Out: T.Tensor((4, 64), "int32")
+    ):
+        T.device_entry(launch=T.cuda.LaunchConfig(grid=1, block=64))
+        tid = T.cuda.thread_idx("x")
+        total: T.int32
+        held = T.alloc_local((2,), "int32", layout="default")
+        if N[1] == (0 if T.constexpr(how == "arm") else 1):
+            total = 0
+        for _ in range(N[0] if T.constexpr(how == "no turn") else 1):
+            if T.constexpr(how == "no turn"):
+                total = 0
+        for turn in range(N[2]):
+            if T.constexpr(how == "second turn") and turn == 1:
+                total = 0
+            if T.constexpr(how == "within"):
+                inner = T.alloc_local((1,), "int32", layout="default")
+                if turn == 0:
+                    inner[0] = 0
+                for _ in range(2):
+                    inner[0] += A[tid]
+                Out[turn, tid] = inner[0]
+            elif T.constexpr(how == "kept"):
+                before = held[0] * 2
+                held[1] = held[0]
+                if turn > 0:
+                    Out[turn, tid] = before - held[1]
+                held[0] = A[tid]
+            else:
+                total += A[tid]
+        if T.constexpr(how != "within" and how != "kept"):
+            Out[0, tid] = total
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "how, kinds",
+    [
+        *((each, ["uninitialised"]) for each in ("arm", "no turn", "second turn", "within")),
+        *((each, []) for each in ("before", "kept")),
+    ],
+)
+def test_what_the_turns_of_a_loop_begin_with(how: str, kinds: list[str]) -> None:
+    """Sums that are cleared on other paths only are told; what nobody uses then is not."""
+    cleared = how == "before"
+    count = np.array([0, 1 if cleared or how == "arm" else 0, 4], "int32")
+    told = found(begun(how), np.arange(64, dtype="int32"), count, np.zeros((4, 64), "int32"))
+    assert [kind for kind, _, _ in told] == kinds

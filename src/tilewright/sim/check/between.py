@@ -81,7 +81,8 @@ def races(
     apart = runs.ctas[met[0]] != runs.ctas[met[1]]
     earlier, later = (each[apart][:_MOST_PAIRS] for each in met)
     one, two = runs.at(earlier), runs.at(later)
-    good = _morally_strong(one, two, clusters) | same_value(one, two) | _observed(one, two, runs)
+    good = _morally_strong(one, two, clusters) | same_value(one, two)
+    good |= _observed(one, two, runs, (earlier, later))
     rest = np.flatnonzero(~good)
     if not len(rest):
         return
@@ -101,23 +102,27 @@ def races(
         found.enter("global-race", runs, here, there)
 
 
-def _observed(one: Runs, two: Runs, runs: Runs) -> Array:
+def _observed(one: Runs, two: Runs, runs: Runs, places: tuple[Array, Array]) -> Array:
     """Tell pairs of an atomic access and a later one, by a CTA that has had the flag in between.
 
-    What is read from a chain of atomic accesses is after all of them, and so is what its CTA does
-    later; within the CTA that is looked at by itself (PTX ISA, "Causality Order").
+    What is read from a chain of atomic writes is after all of them, and so is what its CTA does
+    later; within the CTA that is looked at by itself (PTX ISA, "Causality Order"). `places` are
+    those of the pairs among all runs, which each CTA has in its order.
     """
-    turns: dict[tuple[int, int], list[int]] = {}
-    for index in np.flatnonzero(runs.strong).tolist():
+    seen: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for index in np.flatnonzero(runs.strong & ~runs.wrote).tolist():
         key = int(runs.ctas[index]), int(runs.start[index])
-        turns.setdefault(key, []).append(int(runs.turn[index]))
+        seen.setdefault(key, []).append((int(runs.turn[index]), index))
+    # What reads and writes has an entry for each.
+    writers = np.unique(runs.site[runs.strong & runs.wrote])
     found = np.zeros(len(one), bool)
-    for first, second in ((one, two), (two, one)):
-        later = first.strong & ~second.strong & (first.turn < second.turn)
+    for first, second, place in ((one, two, places[1]), (two, one, places[0])):
+        later = first.strong & np.isin(first.site, writers)
+        later &= ~second.strong & (first.turn < second.turn)
         for index in np.flatnonzero(later).tolist():
-            own = turns.get((int(second.ctas[index]), int(first.start[index])), ())
-            low, high = int(first.turn[index]), int(second.turn[index])
-            found[index] = any(low < turn <= high for turn in own)
+            own = seen.get((int(second.ctas[index]), int(first.start[index])), ())
+            low, high = int(first.turn[index]), (int(second.turn[index]), int(place[index]))
+            found[index] = any(low < turn and (turn, at) < high for turn, at in own)
     return found
 
 

@@ -67,7 +67,9 @@ class Checking:
         self._known = known
         self._grid = grid
         self._cluster = cluster
-        self._watched = regions.watched(known.written, touched)
+        watched = regions.watched(known.written, touched)
+        self._watched = watched[: state.WATCHED]
+        self._unwatched = len(watched) > state.WATCHED
         self._has_room = rules.has_room(simulated.target, threads, shared)
         self._lock = threading.Lock()
         self._keepers: list[Keeper] = []
@@ -123,6 +125,8 @@ class Checking:
             flags |= keeper.flags
         # What CTAs have signalled that a fault has stopped is not known.
         unknown = not self._keepers or (together and failed)
+        if self._unwatched:
+            self._warn("writes too many arguments")
         alone = unknown or keeping.are_apart(self._keepers)
         reads = bool(flags & apart.READ_ONLY)
         if alone and not reads and not flags & (keeping.PARTIAL | apart.AGAIN):
@@ -131,9 +135,7 @@ class Checking:
         logs = {index: log for index, log, _ in kept if index <= end}
         again = {index for index, _, twice in kept if twice}
         if is_partial(logs):
-            name = self._simulated.kernel.name
-            text = f"{name} does too much for the checker: global memory is watched in part only"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            self._warn("does too much")
         clusters = {index: self._cluster_of(index) for index in logs} if together else None
         return found + between.findings(
             logs,
@@ -151,6 +153,11 @@ class Checking:
             keeper.forget()
         self._known.keepers.extend(self._keepers)
         self._keepers.clear()
+
+    def _warn(self, why: str) -> None:
+        name = self._simulated.kernel.name
+        text = f"{name} {why} for the checker: global memory is watched in part only"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _cluster_of(self, index: int) -> int:
         number, scale, rest = 0, 1, index

@@ -320,27 +320,53 @@ def shared(runs: Runs, bounds: Sequence[tuple[int, int]]) -> Array:
 
 def _sweep(runs: Runs, found: Found) -> None:
     """Hold each run against the write that reaches furthest before it, and all against writes."""
-    start, end, ctas, wrote = runs.start, runs.end, runs.ctas, runs.wrote
-    constant, site = runs.constant, runs.site
-    for writers, others in ((wrote, np.ones_like(wrote)), (np.ones_like(wrote), wrote)):
-        # Of the runs before each, the one of `writers` that ends last, of one CTA and of another.
-        reach = np.where(writers, end, 0)
-        furthest = np.maximum.accumulate(reach)
-        before = np.maximum.accumulate(np.where(reach == furthest, np.arange(len(runs)), 0))
-        last = np.concatenate([[0], before[:-1]])
-        meets = others & (furthest[last] > start) & writers[last]
-        meets[0] = False
-        good = (ctas[last] == ctas) | same_value(runs.at(last), runs)
-        for index in np.nonzero(meets & ~good)[0]:
-            _enter(runs, int(index), int(last[index]), found)
+    wrote, ctas = runs.wrote, runs.ctas
+    everyone = np.ones_like(wrote)
+    for writers, others in ((wrote, everyone), (everyone, wrote)):
+        last = _reaching(runs, writers, others)
+        met = np.flatnonzero(last >= 0)
+        good = (ctas[last[met]] == ctas[met]) | same_value(runs.at(last[met]), runs.at(met))
         # Where that one does no harm, another of those that overlap may.
-        for index in np.nonzero(meets & good)[0]:
-            for back in range(int(index) - 1, max(int(index) - 64, -1), -1):
-                alike = constant[back] and constant[index] and site[back] == site[index]
-                fine = alike or ctas[back] == ctas[index] or not writers[back]
-                if not fine and end[back] > start[index]:
-                    _enter(runs, int(index), back, found)
-                    break
+        rest = np.zeros_like(wrote)
+        rest[met[good]] = True
+        other = _reaching_of_others(runs, writers, rest)
+        for index in np.flatnonzero(np.where(rest, other, last) >= 0).tolist():
+            _enter(runs, index, int(other[index] if rest[index] else last[index]), found)
+
+
+def _reaching(runs: Runs, writers: Array, others: Array) -> Array:
+    """Give, for each of `others`, that of `writers` before it which ends last, if it overlaps.
+
+    It is -1 where none does.
+    """
+    places = np.arange(len(runs))
+    reach = np.where(writers, runs.end, 0)
+    furthest = np.maximum.accumulate(reach)
+    before = np.maximum.accumulate(np.where(writers & (reach == furthest), places, -1))
+    last = np.concatenate([[-1], before[:-1]])
+    return np.where(others & (last >= 0) & (runs.end[last] > runs.start), last, -1)
+
+
+def _reaching_of_others(runs: Runs, writers: Array, others: Array) -> Array:
+    """Give, for each of `others`, a writer before it that overlaps and does harm, or -1.
+
+    That is one of another CTA, unless both store the same constant, at one place of the kernel.
+    """
+    constant, site = runs.constant, runs.site
+    kinds = [(writers & ~constant, others), (writers & constant, others & ~constant)]
+    for each in np.unique(site[writers & constant]):
+        here = constant & (site == each)
+        kinds.append((writers & constant & ~here, others & here))
+    found = np.full(len(runs), -1)
+    for some, held in kinds:
+        if not held.any() or not some.any():
+            continue
+        # Numbers of two CTAs differ in some bit.
+        for bit in range(int(runs.ctas.max()).bit_length()):
+            is_set = (runs.ctas >> bit & 1) != 0
+            for one, other in ((is_set, ~is_set), (~is_set, is_set)):
+                found = np.maximum(found, _reaching(runs, some & one, held & other))
+    return found
 
 
 def _enter(runs: Runs, one: int, two: int, found: Found) -> None:

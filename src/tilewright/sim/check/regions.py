@@ -50,7 +50,7 @@ def written(kernel: Kernel) -> Written:
 
 
 def watched(kernel: Written, regions: Sequence[Region]) -> list[tuple[int, int]]:
-    """Give the bounds of what a kernel may write, of as many arguments as can be watched.
+    """Give the bounds of what a kernel may write.
 
     They are in order; arguments that overlap, as of two views of an array, are one.
     """
@@ -65,7 +65,7 @@ def watched(kernel: Written, regions: Sequence[Region]) -> list[tuple[int, int]]
         )
     ]
     joined: list[tuple[int, int]] = []
-    for low, high in sorted(found[: state.WATCHED]):
+    for low, high in sorted(found):
         if joined and low < joined[-1][1]:
             joined[-1] = joined[-1][0], max(high, joined[-1][1])
         else:

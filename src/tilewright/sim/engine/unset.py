@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir.expressions import Binary, Expr, Load, Select, Var, as_constant
 from tilewright.ir.operands import read_operands, written_places
+from tilewright.ir.print_expressions import print_expr
 from tilewright.ir.statements import (
     Allocate,
     Assign,
@@ -36,6 +37,7 @@ from tilewright.passes.analysis.uniformity import Uniformity, leaves_early
 
 _Names = frozenset[str]
 _NONE: _Names = frozenset()
+_Place = tuple[str, str]  # a register: a variable, or a local array and which element
 
 
 def needed(stmt: Stmt) -> tuple[Var, ...]:
@@ -197,23 +199,38 @@ def _runs_through(loop: For | While) -> bool:
 # ---------------------------------------------------------------------------- turns of loops
 
 
-def read_first(kernel: Kernel) -> _Names:
-    """Name the variables and local arrays that a loop may read before anything has written them.
+@dataclass(frozen=True)
+class FirstReads:
+    """Variables and local arrays that a loop may read before anything has written them.
 
-    In the text the read stands first, and a write further on in the loop: of a sum, say, which
-    nothing has cleared. In later turns the read is as it should be.
+    Whether something has on the way is known when the kernel runs. `places` has the statements
+    that read them, by their identity, with the names.
+    """
+
+    names: _Names
+    places: frozenset[tuple[int, str]]
+
+
+def read_first(kernel: Kernel) -> FirstReads:
+    """Find what a loop may read before anything has written it, where that harms.
+
+    A write stands further on in the loop: of a sum, say, which nothing has cleared. In later turns
+    the read is as it should be. It harms where the value goes to memory or decides, and where what
+    is written comes of what was there.
     """
     search = _Firsts()
     search.block(kernel.body, in_loop=False)
-    return frozenset(search.found)
+    return FirstReads(frozenset(name for _, name in search.found), frozenset(search.found))
 
 
 @dataclass
 class _Firsts:
-    """Follows what nothing before a statement has written, in the order of the text."""
+    """Follows what some path to a statement has not written, in the order of the text."""
 
-    found: set[str] = field(default_factory=set[str])
+    found: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     unset: set[str] = field(default_factory=set[str])
+    loop: Block = ()  # the body of the outermost one,
+    sums: Set[_Place] | None = None  # and its sums, once they are asked for
 
     def block(self, block: Block, *, in_loop: bool) -> None:
         for stmt in block:
@@ -221,17 +238,68 @@ class _Firsts:
 
     def statement(self, stmt: Stmt, *, in_loop: bool) -> None:
         if in_loop and self.unset:
-            self.found |= self.unset & {register_name(each) for each in read(stmt)}
+            self._read(stmt)
         match stmt:
             case Declare(value=None) | Allocate():
                 self.unset.add(stmt.var.name)
             case If():
+                before = set(self.unset)
                 self.block(stmt.then, in_loop=in_loop)
+                then, self.unset = self.unset, before
                 self.block(stmt.orelse, in_loop=in_loop)
+                self.unset |= then
             case For() | While():
+                if not in_loop:
+                    self.loop, self.sums = stmt.body, None
+                before = set(self.unset)
                 self.block(stmt.body, in_loop=True)
+                if not _runs_through(stmt):
+                    self.unset |= before
             case _:
                 self.unset -= {each.name for each in written(stmt)}
+
+    def _read(self, stmt: Stmt) -> None:
+        wanted = {_place(each) for each in (*needed(stmt), *needed_elements(stmt))}
+        for each in read(stmt):
+            name, place = register_name(each), _place(each)
+            if name in self.unset and (place in wanted or self._is_sum(place)):
+                self.found.add((id(stmt), name))
+
+    def _is_sum(self, place: _Place) -> bool:
+        if self.sums is None:
+            self.sums = _sums(self.loop)
+        return place in self.sums
+
+
+def _place(register: Var | Load) -> _Place:
+    index = print_expr(register.indices[0]) if isinstance(register, Load) else ""
+    return register_name(register), index
+
+
+def _sums(body: Block) -> set[_Place]:
+    """Find the variables and elements whose new value comes of their old one, turn by turn."""
+    edges = {
+        (_place(source), target)
+        for stmt in walk_statements(body)
+        for target in _targets(stmt)
+        for source in read(stmt)
+    }
+    count = -1
+    while len(edges) != count:
+        # What comes of nothing, or nothing comes of, is no sum.
+        count = len(edges)
+        sources, targets = {one for one, _ in edges}, {other for _, other in edges}
+        edges = {(one, other) for one, other in edges if one in targets and other in sources}
+    return {one for one, _ in edges}
+
+
+def _targets(stmt: Stmt) -> Iterator[_Place]:
+    for tensor, index in stored(stmt):
+        yield tensor.name, print_expr(index)
+    arrays = {tensor.name for tensor, _ in stored(stmt)}
+    for var in written(stmt):
+        if var.name not in arrays:
+            yield var.name, ""
 
 
 def read(stmt: Stmt) -> tuple[Var | Load, ...]:
