@@ -47,31 +47,6 @@ class _Look:
         f.function.emit(f"store i1 true, ptr {self.good}")
         f.function.emit(f"store i64 1, ptr {self.before}")  # is nobody
 
-    def within(self, first: Lanes, last: Lanes) -> Lanes:
-        """Tell whether who has written the lines from one to another is known.
-
-        They are uint32, and may be other lines too than those that are read. Some that follow one
-        another are mostly of one writer: of more than one there this tells nothing.
-        """
-        access, f = self.access, self.access.f
-        kind, width = f"<{_TOGETHER} x i64>", _TOGETHER
-        start, count = f.cast(first, UINT64), f.cast(last - first, UINT64)
-        numbers = ", ".join(f"i64 {number}" for number in range(width))
-        index = f.lanes(UINT64, f"<{numbers}>", width)
-        nothing = f.lanes(UINT64, f.spread(f.constant(0, UINT64), width), width)
-        look = _Look(access)
-        with f.function.loop(str(((count >> (width.bit_length() - 1)) + 1).value)) as counter:
-            step = f.lanes(UINT64, counter, 0) * width
-            lines = f.op(f"load {kind}, ptr {line_at(f, start + step)}, align 8")
-            writer = f.lanes(UINT64, f.op(f"extractelement {kind} {lines}, i32 0"), 0)
-            others = f.lanes(UINT64, lines, width) ^ f.lanes(UINT64, f.spread(writer, width), width)
-            left = f.lanes(UINT64, f.spread(count - step, width), width)
-            others = f.select(index <= left, others, nothing)
-            apart = f.op(f"and {kind} {others.value}, splat (i64 {WHO})")
-            one = f.lanes(BOOL, access.none(f"icmp ne {kind} {apart}, zeroinitializer", width), 0)
-            look.hear(writer, one)
-        return f.lanes(BOOL, f.op(f"load i1, ptr {look.good}"), 0)
-
     def at(self, lines: Sequence[Lanes]) -> None:
         """Look at some lines, mostly of one writer."""
         f = self.access.f
@@ -97,6 +72,32 @@ class _Look:
         f.function.emit(f"store i1 {good}, ptr {self.good}")
 
 
+def _are_known(access: Access, first: Lanes, count: Lanes) -> Lanes:
+    """Tell whether who has written a line, and so many after it, is known; both are uint32.
+
+    They may be other lines too than those that are read. Some that follow one another are mostly
+    of one writer: where they are not this tells nothing.
+    """
+    f = access.f
+    kind, width = f"<{_TOGETHER} x i64>", _TOGETHER
+    start, count = (f.cast(each, UINT64) for each in (first, count))
+    numbers = ", ".join(f"i64 {number}" for number in range(width))
+    index = f.lanes(UINT64, f"<{numbers}>", width)
+    nothing = f.lanes(UINT64, f.spread(f.constant(0, UINT64), width), width)
+    look = _Look(access)
+    with f.function.loop(str(((count >> (width.bit_length() - 1)) + 1).value)) as counter:
+        step = f.lanes(UINT64, counter, 0) * width
+        lines = f.op(f"load {kind}, ptr {line_at(f, start + step)}, align 8")
+        writer = f.lanes(UINT64, f.op(f"extractelement {kind} {lines}, i32 0"), 0)
+        others = f.lanes(UINT64, lines, width) ^ f.lanes(UINT64, f.spread(writer, width), width)
+        left = f.lanes(UINT64, f.spread(count - step, width), width)
+        others = f.select(index <= left, others, nothing)
+        apart = f.op(f"and {kind} {others.value}, splat (i64 {WHO})")
+        one = f.lanes(BOOL, access.none(f"icmp ne {kind} {apart}, zeroinitializer", width), 0)
+        look.hear(writer, one)
+    return f.lanes(BOOL, f.op(f"load i1, ptr {look.good}"), 0)
+
+
 def read_by_warp(access: Access, offset: Lanes) -> None:
     """Read a record per lane, by its uint32 offset in shared memory; and return.
 
@@ -109,22 +110,22 @@ def read_by_warp(access: Access, offset: Lanes) -> None:
     with f.function.when(str(mine.value)):
         number = f.op(f"trunc <{WARP} x i32> {(offset >> 4).value} to {_PLACES}")
         low, high = (_reduced(f, name, number) for name in ("umin", "umax"))
-        count = (high >> 3) - (low >> 3)
-        look = _Look(access)
-        look.note(count < _MOST_LINES)
-        with f.function.when(str((~look.within(low >> 3, high >> 3)).value)):
-            lines = f.spill(offset >> 7)
-            with f.function.loop(str(WARP // _TOGETHER)) as counter:
-                first = f.lanes(UINT64, counter, 0) * _TOGETHER
-                numbers = [str((first + index).value) for index in range(_TOGETHER)]
-                look.at([f.lanes(UINT32, f.load_element(lines, UINT32, n), 0) for n in numbers])
-        with f.function.when(f.op(f"load i1, ptr {look.good}")):
-            one = f.constant(state.ONE_LANE << state.STEP_SHIFT | state.BYTES, UINT64)
-            left = f.constant(-1, UINT32) >> ((_MOST_LINES - 1) - count)
-            place = _list(access, access.who | one, low, high, left)
-            f.function.emit(f"store {_PLACES} {number}, ptr {place}, align 64")
-            f.function.emit("ret void")
-            f.function.label(f.function.new_label("dead"))
+        first, count = low >> 3, (high >> 3) - (low >> 3)
+        with f.function.when(str((count < _MOST_LINES).value)):
+            look = _Look(access)
+            with f.function.when(str((~_are_known(access, first, count)).value)):
+                lines = f.spill(offset >> 7)
+                with f.function.loop(str(WARP // _TOGETHER)) as counter:
+                    base = f.lanes(UINT64, counter, 0) * _TOGETHER
+                    numbers = [str((base + index).value) for index in range(_TOGETHER)]
+                    look.at([f.lanes(UINT32, f.load_element(lines, UINT32, n), 0) for n in numbers])
+            with f.function.when(f.op(f"load i1, ptr {look.good}")):
+                one = f.constant(state.ONE_LANE << state.STEP_SHIFT | state.BYTES, UINT64)
+                left = f.constant(-1, UINT32) >> ((_MOST_LINES - 1) - count)
+                place = _list(access, access.who | one, low, high, left)
+                f.function.emit(f"store {_PLACES} {number}, ptr {place}, align 64")
+                f.function.emit("ret void")
+                f.function.label(f.function.new_label("dead"))
 
 
 def _reduced(f: NativeMachine, name: str, numbers: str) -> Lanes:
