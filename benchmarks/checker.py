@@ -6,9 +6,9 @@ Every fault that `tests/faults` makes of every correct kernel is run under the c
 has the found ones of all, by kind of mutation and generation; faults that are none are left out.
 Beside them stands what compute-sanitizer finds of some of them, as `tools/sanitizer.py` has seen
 on an H200 (`benchmarks/sanitizer.json`), and what is found here of the same; with `--docs` the
-table is written to `docs/checker.md`. Costs are those of
-checked calls beside unchecked ones, in the median. An edit is one line left out of a product of
-256³; the time is that of `tilewright check` in a new process.
+table is written to `docs/checker.md`. Costs are those of checked calls beside unchecked ones, in
+the median. An edit is one line left out of a product of 256³; the time is that of `tilewright
+check` in a new process.
 """
 
 from __future__ import annotations

@@ -509,7 +509,9 @@ def _checking(parser: ArgumentParser) -> None:
     )
     for name, what in (("json", "JSON"), ("sarif", "SARIF 2.1.0")):
         parser.add_argument(
-            f"--{name}", metavar="FILE", help=f"write the findings as {what}; - is the output"
+            f"--{name}",
+            metavar="FILE",
+            help=f"write the findings as {what}; - is the standard output",
         )
 
 

@@ -353,16 +353,25 @@ def test_arguments_that_overlap_are_one_memory() -> None:
 # ---------------------------------------------------------------------------- a counter
 
 
-def by_a_counter(anybody: bool = False) -> Any:
-    """Count the CTAs; the last one, or anybody, sets the counter back, by a plain store."""
+def by_a_counter(anybody: bool = False, early: bool = False, between: str = "") -> Any:
+    """Count the CTAs; the last one, or anybody, sets the counter back, by a plain store.
+
+    Or one does `early`, before it counts itself, with something in `between`.
+    """
 
     @T.function
     def kernel(Count: T.Tensor((1,), "int32"), Out: T.Tensor((4,), "int32")):
         T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=32))
+        if early and T.cuda.block_idx("x") == 3 and T.cuda.lane_id() == 0:
+            Count[0] = 0
+        if T.constexpr(between == "barrier"):
+            T.cuda.cta_sync()
+        if T.constexpr(between == "fence"):
+            T.ptx["fence.acq_rel.gpu"]()
         if T.cuda.lane_id() == 0:
             old = T.cuda.atomic_add(Count.ptr_to([0]), T.int32(1))
             Out[T.cuda.block_idx("x")] = old
-            if old == 3 or anybody:
+            if (old == 3 and not early) or anybody:
                 Count[0] = 0
 
     return kernel
@@ -382,35 +391,10 @@ def test_one_that_is_not_the_last_may_not() -> None:
         assert [kind for kind, _, _ in told] == ["global-race"]
 
 
-def counted(resets: str = "none", between: str = "") -> Any:
-    """Count CTAs by atomic additions; one of them, or the last to add, stores a number plainly."""
-
-    @T.function
-    def kernel(Count: T.Tensor((1,), "int32"), Out: T.Tensor((4,), "int32")):
-        T.device_entry(launch=T.cuda.LaunchConfig(grid=4, block=32))
-        block, lane = T.cuda.block_idx("x"), T.cuda.lane_id()
-        number: T.int32 = 0
-        if T.constexpr(resets == "first") and block == 3 and lane == 0:
-            Count[0] = 0
-        if T.constexpr(between == "barrier"):
-            T.cuda.cta_sync()
-        if T.constexpr(between == "fence"):
-            T.ptx["fence.acq_rel.gpu"]()
-        if lane == 0:
-            number = T.cuda.atomic_add(Count.ptr_to([0]), T.int32(1))
-            if T.constexpr(resets == "last") and number == 3:
-                Count[0] = 0
-            Out[block] = number
-
-    return kernel
-
-
 @pytest.mark.parametrize("between", ["", "barrier", "fence"])
-def test_a_counter_is_reset_by_who_has_seen_that_all_have_added(between: str) -> None:
-    """What a CTA reads of the counter only after it has stored there orders nothing."""
+def test_what_one_reads_of_a_counter_after_it_has_stored_there_orders_nothing(between: str) -> None:
     for schedule in SCHEDULES:
-        arrays = np.zeros(1, "int32"), np.zeros(4, "int32")
-        assert found(counted("last", between), *arrays, schedule=schedule) == []
-        assert arrays[0][0] == 0 and sorted(arrays[1]) == [0, 1, 2, 3]
-        told = found(counted("first", between), *arrays, schedule=schedule)
+        assert found(by_a_counter(between=between), zeros(1), zeros(4), schedule=schedule) == []
+        early = by_a_counter(early=True, between=between)
+        told = found(early, zeros(1), zeros(4), schedule=schedule)
         assert [kind for kind, _, _ in told] == ["global-race"], schedule

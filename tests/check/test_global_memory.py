@@ -388,11 +388,7 @@ def test_a_write_among_many_runs_of_its_own_cta(ctas: int, gathers: int) -> None
     places = np.random.default_rng(0).permuted(places, axis=1)
     for writer in (0, ctas - 1):
         for workers in (1, 2):
-            arrays = (
-                np.zeros(32, "int32"),
-                places,
-                np.zeros((ctas, 32), "int32"),
-            )
+            arrays = np.zeros(32, "int32"), places, np.zeros((ctas, 32), "int32")
             told = found(gathered(ctas, writer, gathers), *arrays, workers=workers)
             assert {kind for kind, _, _ in told} == {"global-race"}, (writer, workers)
 

@@ -329,9 +329,9 @@ def _sweep(runs: Runs, found: Found) -> None:
         # Where that one does no harm, another of those that overlap may.
         rest = np.zeros_like(wrote)
         rest[met[good]] = True
-        other = _reaching_of_others(runs, writers, rest)
-        for index in np.flatnonzero(np.where(rest, other, last) >= 0).tolist():
-            _enter(runs, index, int(other[index] if rest[index] else last[index]), found)
+        chosen = np.where(rest, _reaching_of_others(runs, writers, rest), last)
+        for index in np.flatnonzero(chosen >= 0).tolist():
+            _enter(runs, index, int(chosen[index]), found)
 
 
 def _reaching(runs: Runs, writers: Array, others: Array) -> Array:

@@ -156,7 +156,7 @@ class Flow(Instructions, ABC):
     def _fork(self, lanes: Lanes, live: frozenset[str], target: str) -> None:
         """Make a path of some lanes, which begins at a label; this path keeps the others."""
         self._save(live)
-        number, _ = self._resume(live, target)
+        number = self._resume(live, target)
         self.f.emit(f"call void @fork(ptr %ctx, ptr %path, i32 {lanes.value}, i64 {number})")
 
     def _meet(self, level: int, live: frozenset[str]) -> None:

@@ -198,14 +198,6 @@ class Frame:
         yield
         self.m.site = outer
 
-    def _seam(self) -> None:
-        """End a basic block that has become long: after a fault the path goes no further."""
-        if self.f.block_lines < _BLOCK_LINES:
-            return
-        on = self.f.new_label("on")
-        self.f.branch_if(str((self.m.field("error") == 0).value), on, STOPPED)
-        self.f.label(on)
-
     # ---- words of the warp and of the path
 
     def _warp_words(self) -> None:
@@ -241,7 +233,7 @@ class Frame:
         if how == "arrive":
             self._forget(self.level if level is None else level + 1)
         self._save(live)
-        number, _ = self._resume(live, target)
+        number = self._resume(live, target)
         self.m.set_word("%path", PATH["resume"], number)
         if how == "arrive":
             self.f.emit(f"call void @arrive(ptr %ctx, ptr %path, i64 {state})")
@@ -249,8 +241,19 @@ class Frame:
             self.m.set_word("%path", PATH["state"], state)
         self.f.emit(f"ret i32 {context.SUSPENDED}")
 
-    def _resume(self, live: frozenset[str], target: str) -> tuple[int, str]:
-        """Emit, out of line, the way back to a label: restore what is live, and jump."""
+    def _seam(self) -> None:
+        """End a basic block that has become long: after a fault the path goes no further."""
+        if self.f.block_lines < _BLOCK_LINES:
+            return
+        on = self.f.new_label("on")
+        self.f.branch_if(str((self.m.field("error") == 0).value), on, STOPPED)
+        self.f.label(on)
+
+    def _resume(self, live: frozenset[str], target: str) -> int:
+        """Emit, out of line, the way back to a label: restore what is live, and jump.
+
+        Gives the number by which a path is resumed there.
+        """
         label = self.f.new_label("resume")
         self.resumes.append(label)
         skip = self.f.new_label("skip")
@@ -261,7 +264,7 @@ class Frame:
         self.f.branch(target)
         self.f.label(skip)
         self.m.mask = mask
-        return len(self.resumes), label
+        return len(self.resumes)
 
     def _forget(self, level: int) -> None:
         """Clear what is dead in the path's record, so that equal paths are seen to be equal."""

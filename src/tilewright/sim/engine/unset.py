@@ -199,20 +199,11 @@ def _runs_through(loop: For | While) -> bool:
 # ---------------------------------------------------------------------------- turns of loops
 
 
-@dataclass(frozen=True)
-class FirstReads:
-    """Variables and local arrays that a loop may read before anything has written them.
-
-    Whether something has on the way is known when the kernel runs. `places` has the statements
-    that read them, by their identity, with the names.
-    """
-
-    names: _Names
-    places: frozenset[tuple[int, str]]
-
-
-def read_first(kernel: Kernel) -> FirstReads:
+def read_first(kernel: Kernel) -> frozenset[tuple[int, str]]:
     """Find what a loop may read before anything has written it, where that harms.
+
+    Gives the statements that read, by their identity, with the names of variables and local arrays.
+    Whether something has been written on the way is known when the kernel runs.
 
     A write stands further on in the loop: of a sum, say, which nothing has cleared. In later turns
     the read is as it should be. It harms where the value goes to memory or decides, and where what
@@ -220,7 +211,7 @@ def read_first(kernel: Kernel) -> FirstReads:
     """
     search = _Firsts()
     search.block(kernel.body, in_loop=False)
-    return FirstReads(frozenset(name for _, name in search.found), frozenset(search.found))
+    return frozenset(search.found)
 
 
 @dataclass

@@ -53,7 +53,7 @@ class Written:
         self._strange = {name: code.reserve(4) for name in sorted(from_lanes(kernel))}
         # all lanes, until one has written it, of what a loop may read before anything is written,
         self._first = read_first(kernel)
-        self._untouched = {name: code.reserve(4) for name in sorted(self._first.names)}
+        self._untouched = {name: code.reserve(4) for name in sorted({n for _, n in self._first})}
         # and those that have not set elements of an array, one element after another.
         lengths = sorted(partly_stored(kernel, uniformity).items())
         self._elements = {name: code.reserve(4 * length) for name, length in lengths}
@@ -110,7 +110,7 @@ class Written:
     def _need_touched(self, stmt: Stmt) -> None:
         for place in read(stmt):
             name = register_name(place)
-            if (id(stmt), name) in self._first.places and name not in self.unset:
+            if (id(stmt), name) in self._first and name not in self.unset:
                 self._miss(stmt, place, [self._untouched[name]], read=False)
 
     def _touch(self, name: str, *, unset: bool) -> None:
